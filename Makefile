@@ -1,0 +1,30 @@
+# make study [CONFIG=config/tiny.yaml] [CORES=n] [ARGS="flags for snakemake, -n for a dry run"] · make test · make bench · make setup
+CONFIG ?= config/config.yaml
+CORES ?= $(shell nproc 2>/dev/null || echo 2)
+ARGS ?=
+BIN := .venv/bin
+
+.PHONY: study test bench setup environment lint result-picture
+.DEFAULT_GOAL := study
+
+study: setup
+	@$(BIN)/python scripts/study.py --config '$(CONFIG)' --cores $(CORES) -- $(ARGS)
+
+test: setup
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench: setup
+	@for file in tests/bench_*.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done
+
+setup:
+	@sh envs/setup.sh
+
+lint: setup
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/snakefmt --check Snakefile rules && $(BIN)/snakemake --lint
+
+# Remakes the two files that hold the lock's pins or its picture a second time.
+environment: setup
+	@$(BIN)/python envs/conda.py
+
+result-picture: setup
+	@cp results/default/figures/study.svg config/result.svg

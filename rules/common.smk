@@ -1,0 +1,54 @@
+# The study behind the rules: its paths, job lists and identities are spelled in scripts/continuity/study.py.
+import os
+import shlex
+import sys
+
+SCRIPTS = os.path.join(workflow.basedir, "scripts")
+sys.path.insert(0, SCRIPTS)
+from continuity import study as studies
+
+STUDY = studies.start(config)
+ENVIRONMENT = os.path.join(workflow.basedir, "envs", "environment.yaml")
+# A deployed environment brings its own Python; otherwise jobs run in the one that runs Snakemake.
+PYTHON = "python" if workflow.deployment_settings.deployment_method else shlex.quote(sys.executable)
+STAGE = f"{PYTHON} {shlex.quote(SCRIPTS)}"
+IDENTITY = "--cfg {params.cfg:q} --code {params.code}"
+LOGGED = "2>&1 | tee {log:q}"
+
+if workflow.is_main_process and not workflow.output_settings.dryrun:
+    studies.claim(STUDY)
+
+
+def cfg(rule):
+    return lambda wildcards: STUDY.cfg(rule, dict(wildcards))
+
+
+def code(rule):
+    return lambda wildcards: STUDY.code(rule, dict(wildcards))
+
+
+def judge_by_own_identity(prepare=workflow._prepare_dag):
+    """Force what other settings or code made, read from the files themselves: Snakemake's records do not travel with results."""
+
+    def prepare_dag(*args, **kwargs):
+        settings = workflow.dag_settings
+        settings.rerun_triggers = settings.rerun_triggers - {"code", "software-env"}
+        settings.max_checksum_file_size = max(settings.max_checksum_file_size, 10**12)
+        prepare(*args, **kwargs)
+        workflow.dag.forcefiles |= set(STUDY.stale())
+
+    workflow._prepare_dag = prepare_dag
+
+
+judge_by_own_identity()
+
+
+wildcard_constraints:
+    system="[^/]+",
+    task="[^/]+",
+    model="[^/]+",
+    encoder="[^/]+",
+
+
+localrules:
+    all,

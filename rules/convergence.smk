@@ -1,0 +1,30 @@
+# Random S4 and S6 systems against a reference trajectory, with the proved bounds.
+rule convergence_run:
+    output:
+        rows=STUDY.output("convergence_run"),
+        runs=STUDY.beside("convergence_run", "runs.parquet"),
+    params:
+        cfg=cfg("convergence_run"),
+        code=code("convergence_run"),
+    log:
+        STUDY.log("convergence_run"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/convergence.py {IDENTITY} --rows {{output.rows:q}} --runs {{output.runs:q}} {LOGGED}"
+
+
+rule convergence:
+    input:
+        STUDY.run_files("convergence"),
+    output:
+        rows=STUDY.output("convergence"),
+    params:
+        cfg=cfg("convergence"),
+        code=code("convergence"),
+    log:
+        STUDY.log("convergence"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

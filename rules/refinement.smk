@@ -1,0 +1,33 @@
+# Networks trained at one sampling step, evaluated on finer and coarser grids of the same trajectories.
+rule refinement_run:
+    output:
+        rows=STUDY.output("refinement_run"),
+        runs=STUDY.beside("refinement_run", "runs.parquet"),
+    params:
+        cfg=cfg("refinement_run"),
+        code=code("refinement_run"),
+    log:
+        STUDY.log("refinement_run"),
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=STUDY.config["resources"]["memory_mb"],
+        runtime=STUDY.config["resources"]["minutes"],
+    shell:
+        f"{STAGE}/refinement.py {IDENTITY} --rows {{output.rows:q}} --runs {{output.runs:q}} {LOGGED}"
+
+
+rule refinement:
+    input:
+        STUDY.run_files("refinement"),
+    output:
+        rows=STUDY.output("refinement"),
+    params:
+        cfg=cfg("refinement"),
+        code=code("refinement"),
+    log:
+        STUDY.log("refinement"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

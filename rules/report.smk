@@ -1,0 +1,80 @@
+# Claims with verdicts, figures, one page, one database.
+rule runs:
+    input:
+        STUDY.sidecars(),
+    output:
+        rows=STUDY.output("runs"),
+    params:
+        cfg=cfg("runs"),
+        code=code("runs"),
+    log:
+        STUDY.log("runs"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
+
+
+rule claims:
+    input:
+        STUDY.measured(),
+    output:
+        rows=STUDY.output("claims"),
+    params:
+        cfg=cfg("claims"),
+        code=code("claims"),
+    log:
+        STUDY.log("claims"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/claims.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
+
+
+rule figures:
+    input:
+        STUDY.measured(),
+    output:
+        listing=STUDY.output("figures"),
+    params:
+        cfg=cfg("figures"),
+        code=code("figures"),
+    log:
+        STUDY.log("figures"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/figures.py {IDENTITY} --files {{input:q}} --listing {{output.listing:q}} {LOGGED}"
+
+
+rule catalog:
+    input:
+        STUDY.tables(),
+    output:
+        database=STUDY.output("catalog"),
+    params:
+        cfg=cfg("catalog"),
+        code=code("catalog"),
+    log:
+        STUDY.log("catalog"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/catalog.py {IDENTITY} --files {{input:q}} --database {{output.database:q}} {LOGGED}"
+
+
+rule report:
+    input:
+        tables=STUDY.tables(),
+        figures=STUDY.output("figures"),
+    output:
+        page=STUDY.output("report"),
+    params:
+        cfg=cfg("report"),
+        code=code("report"),
+    log:
+        STUDY.log("report"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/report.py {IDENTITY} --inputs figures={{input.figures:q}} --files {{input.tables:q}} --page {{output.page:q}} {LOGGED}"

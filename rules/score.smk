@@ -1,0 +1,49 @@
+# Task continuity: similarity, beta and mu_t per lag, mu with its interval.
+rule score_run:
+    input:
+        latents=STUDY.output("latents_encode"),
+    output:
+        rows=STUDY.output("score_run"),
+        runs=STUDY.beside("score_run", "runs.parquet"),
+        similarity=STUDY.similarity,
+    params:
+        cfg=cfg("score_run"),
+        code=code("score_run"),
+    log:
+        STUDY.log("score_run"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/score.py {IDENTITY} --inputs latents={{input.latents:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} --similarity {{output.similarity:q}} {LOGGED}"
+
+
+rule score:
+    input:
+        STUDY.run_files("score"),
+    output:
+        rows=STUDY.output("score"),
+    params:
+        cfg=cfg("score"),
+        code=code("score"),
+    log:
+        STUDY.log("score"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
+
+
+rule similarity:
+    input:
+        STUDY.run_files("similarity"),
+    output:
+        rows=STUDY.output("similarity"),
+    params:
+        cfg=cfg("similarity"),
+        code=code("similarity"),
+    log:
+        STUDY.log("similarity"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

@@ -1,0 +1,18 @@
+# Trajectories of the four dynamical systems.
+rule systems_simulate:
+    output:
+        states=STUDY.output("systems_simulate"),
+    params:
+        cfg=cfg("systems_simulate"),
+        code=code("systems_simulate"),
+    log:
+        STUDY.log("systems_simulate"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/systems.py {IDENTITY} --states {{output.states:q}} {LOGGED}"
+
+
+rule systems:
+    input:
+        STUDY.outputs("systems_simulate"),

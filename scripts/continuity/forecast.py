@@ -1,0 +1,114 @@
+"""Forecasting mixtures of a discrete and a continuous observation of one system: networks and baselines, one row a run.
+
+The target is the normalised increment: (observation `horizon` steps after the context − last observation of the context) over
+its standard deviation in training, so that persistence predicts 0.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import mse_loss
+
+from continuity import mixtures
+from continuity.baselines import ridge
+from continuity.network import backend, build_model
+from continuity.training import Budget, Data, Trainer, parameters, predict, rmse, seed_everything
+
+LAST_STEPS = 8
+"""Steps of the context that the ridge baseline sees."""
+
+
+class Cell:
+    """One forecasting set: a system's states {split: (n, L, d)} observed at `eta`, cut into windows."""
+
+    def __init__(self, states: dict[str, np.ndarray], eta: float, construction: str, seed: int, context: int, horizon: int):
+        self.eta, self.construction, self.horizon = eta, construction, horizon
+        self.calibration = mixtures.calibrate(states["train"].astype(np.float64), seed)
+        self.windows, scale = {}, None
+        for split in ("train", "validation", "test"):
+            seen = mixtures.observe(states[split].astype(np.float64), eta, seed, construction, self.calibration)
+            cut = mixtures.windows(seen, context, horizon, scale=scale, every=context)
+            self.windows[split], scale = cut, cut.scale
+
+    def data(self, split: str) -> Data:
+        """Inputs (m, context, 16) and normalised increments (m, 16), float32."""
+        cut = self.windows[split]
+        return Data(torch.from_numpy(cut.inputs).float(), torch.from_numpy(cut.targets).float())
+
+    def errors(self, predicted: np.ndarray) -> dict:
+        """Test errors of predicted normalised increments (m, 16)."""
+        cut = self.windows["test"]
+        error = predicted.astype(np.float64) - cut.targets
+        found = {
+            "rmse": float(np.sqrt((error**2).mean())),
+            "mae": float(np.abs(error).mean()),
+            "rmse_relative": float(np.sqrt((error**2).mean() / (cut.targets**2).mean())),
+        }
+        if self.eta == 0:
+            codes = self.calibration.codes(self.construction)
+            seen, actual = cut.observation(predicted), cut.observation(cut.targets)
+            found["code_accuracy"] = mixtures.nearest_code_accuracy(seen, actual, codes)
+        return found
+
+    @property
+    def keys(self) -> dict:
+        return {"eta": float(self.eta), "construction": self.construction, "horizon": self.horizon}
+
+
+def baseline(cell: Cell, name: str) -> dict:
+    """One row of persistence, or of ridge regression on the last steps with its penalty chosen on the validation set."""
+    count = cell.windows["test"].targets.size // mixtures.CHANNELS
+    if name == "persistence":
+        predicted, size = np.zeros((count, mixtures.CHANNELS)), 0
+    else:
+        inputs = {split: cut.inputs[:, -LAST_STEPS:].reshape(len(cut.inputs), -1) for split, cut in cell.windows.items()}
+        targets = {split: cut.targets for split, cut in cell.windows.items()}
+        fitted = ridge(inputs["train"], targets["train"], inputs["validation"], targets["validation"])
+        predicted, size = fitted.predict(inputs["test"]), fitted.coefficients.size + fitted.intercept.size
+    return cell.keys | {"model": name, "readout": "last", "seed": 0, "parameters": size, "epochs": 0} | cell.errors(predicted)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained, and with which means: a model of the config, network sizes, budget and device."""
+
+    model: dict
+    network: dict
+    budget: Budget
+    device: str
+
+
+def train(cell: Cell, plan: Plan, readout: str, seed: int, checkpoint: Path | None = None, tell=lambda: None):
+    """(row, backend) of a network initialised and shuffled by `seed`, tested with the weights of its best validation epoch."""
+    seed_everything(seed)
+    sizes = plan.network | {"readout": readout}
+    model = build_model(plan.model, sizes, d_input=mixtures.CHANNELS, d_output=mixtures.CHANNELS).to(plan.device)
+    test, options = cell.data("test"), {"batch": plan.budget.batch, "device": plan.device}
+    untrained = rmse(model, test, **options)
+    outcome = Trainer(
+        model,
+        cell.data("train"),
+        cell.data("validation"),
+        plan.budget,
+        seed,
+        mse_loss,
+        rmse,
+        checkpoint,
+        plan.device,
+        tell,
+    ).fit()
+    row = cell.keys | {
+        "model": plan.model["name"],
+        "readout": readout,
+        "seed": seed,
+        "rmse_untrained": untrained,
+        "parameters": parameters(model),
+        "epochs": outcome.epochs,
+        "best_epoch": outcome.best_epoch,
+        "status": outcome.status,
+        "reason": outcome.reason,
+    }
+    errors = cell.errors(predict(model, test, **options).numpy()) if outcome.status == "ok" else {}
+    return row | errors, backend(model)

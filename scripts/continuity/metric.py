@@ -1,0 +1,407 @@
+"""Continuity of a task: are neighbouring steps of its sequences alike beyond what far-apart steps are?
+
+    K(u, v)  = (1 + cos(u, v)) / 2                        K = 1/2 where u or v is zero
+    s_t      = mean of K(u_k, u_{k+t}) over all sequences and positions k
+    beta     = mean of K(u_k, u_{k+t}) over all pairs with min_separation < t <= max_separation
+    mu_t     = (s_t - beta) / (s_0 - beta),   t = 1 ... max_lag
+    mu       = sum over t of w_t mu_t,        the weights w sum to 1
+
+After Yu, Lyu and Erichson (arXiv 2605.08539). s_0 is measured, because a zero vector is not like itself, and beta
+uses a window of lags fixed in steps, because a mean over all far pairs depends on the length of the sequences.
+Nothing is sampled: every pair of every sequence counts, in float64, through shifted products and prefix sums.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+CHANNELS = ("auto", "raw", "fourier", "delay")
+WEIGHTS = ("linear", "uniform")
+FEATURES = 64  # random frequencies of the lift; each gives a cosine and a sine
+DELAYS = 8  # steps of a delay embedding
+GROUPS = 16384  # rows that an accumulator keeps; above it neighbouring samples share a row
+FFT_LAG = 64  # above this lag one FFT is cheaper than that many shifted products
+CONSTANT = 1e-9  # self similarity less far similarity below which a set is constant
+LIFT_SAMPLE = 4096  # values that the bandwidth of the lift is measured on
+
+
+@dataclass(frozen=True)
+class Continuity:
+    """The score of one set of sequences. mu, low, high and beta are None where they are undefined; `reason` says why.
+
+    mu_t, similarity and n_pairs are (max_lag,), for lags 1 ... max_lag, with NaN where there is no pair. low and high
+    bound a 95 % bootstrap interval over `interval`: "samples", or "blocks" of time where there is one sequence.
+    `denominator` is s_0 - beta. `kernel` is "cosine", "sign" (one raw channel), "fourier" or "delay".
+    """
+
+    mu: float | None
+    low: float | None
+    high: float | None
+    mu_t: np.ndarray
+    similarity: np.ndarray
+    beta: float | None
+    n_pairs: np.ndarray
+    denominator: float | None
+    status: str
+    reason: str
+    n_sequences: int
+    kernel: str
+    interval: str
+
+
+@dataclass(frozen=True)
+class Lift:
+    """A map of every step to the vector that the cosine is taken of.
+
+    "raw" changes nothing. "fourier" sends the standardised step z to (cos Fz, sin Fz), frequencies F (FEATURES, d)
+    drawn once from a normal law of deviation 1/bandwidth: its cosine is a Gaussian kernel, the bandwidth the median
+    distance of two steps (Rahimi and Recht 2007). "delay" stacks the DELAYS latest standardised steps.
+    """
+
+    kind: str
+    mean: np.ndarray
+    deviation: np.ndarray
+    frequencies: np.ndarray
+
+    def __call__(self, sequence: np.ndarray) -> np.ndarray:
+        """(L, d) -> (L', d'), float64."""
+        if self.kind == "raw":
+            return sequence
+        z = (sequence - self.mean) / self.deviation
+        if self.kind == "delay":
+            steps = len(z) - DELAYS + 1
+            return np.concatenate([z[i : i + max(steps, 0)] for i in range(DELAYS)], axis=1)
+        phase = z @ self.frequencies.T
+        return np.concatenate([np.cos(phase), np.sin(phase)], axis=1)
+
+
+def fit_lift(sequences: list[np.ndarray], channels: str = "auto", seed: int = 0) -> Lift:
+    """The lift of a set of (L, d) sequences.
+
+    "auto" is "fourier" for one channel, where a cosine sees only signs, and "raw" for more.
+    Raises ValueError for an unknown `channels`.
+    """
+    if channels not in CHANNELS:
+        raise ValueError(f"channels is {channels!r}: choose one of {', '.join(CHANNELS)}")
+    d = sequences[0].shape[1] if sequences else 1
+    kind = ("fourier" if d == 1 else "raw") if channels == "auto" else channels
+    mean, deviation, frequencies = np.zeros(d), np.ones(d), np.zeros((FEATURES, d))
+    if kind == "raw":
+        return Lift(kind, mean, deviation, frequencies)
+    steps = np.concatenate(sequences) if sequences else np.zeros((0, d))
+    if len(steps):
+        mean, deviation = steps.mean(0), steps.std(0)
+        deviation = np.where(deviation > 1e-6 * np.abs(steps).max(0), deviation, np.inf)
+    if kind == "fourier":
+        rng = np.random.default_rng([seed, 1])
+        z = (steps - mean) / deviation
+        a, b = z[rng.integers(len(z), size=(2, LIFT_SAMPLE))] if len(z) else np.zeros((2, 1, d))
+        distance = np.linalg.norm(a - b, axis=1)
+        apart = distance[distance > 0]
+        bandwidth = np.median(apart) if len(apart) else 1.0
+        frequencies = rng.standard_normal((FEATURES, d)) / bandwidth
+    return Lift(kind, mean, deviation, frequencies)
+
+
+def lag_sums(unit: np.ndarray, max_lag: int) -> np.ndarray:
+    """Sum over k of u_k . u_{k+t} for t = 0 ... max_lag: (L, d) -> (max_lag + 1,). Zero from t = L on."""
+    length, d = unit.shape
+    lags = min(max_lag + 1, length)
+    sums = np.zeros(max_lag + 1)
+    if max_lag > FFT_LAG:
+        size = 1 << (length + lags - 1).bit_length()
+        spectrum = np.fft.rfft(np.ascontiguousarray(unit.T), n=size)
+        power = (spectrum.real**2 + spectrum.imag**2).sum(0)
+        sums[:lags] = np.fft.irfft(power, n=size)[:lags]
+    else:
+        flat = np.ascontiguousarray(unit).ravel()
+        for lag in range(lags):
+            sums[lag] = flat[: (length - lag) * d] @ flat[lag * d :]
+    return sums
+
+
+def far_sum(unit: np.ndarray, first: int, last: int) -> float:
+    """Sum of u_k . u_{k+t} over k and first <= t <= last: (L, d) -> a number, in O(L d) by a prefix sum."""
+    length, d = unit.shape
+    prefix = _prefix(unit)
+    return _against(unit, prefix, min(last + 1, length)) - _against(unit, prefix, min(first, length))
+
+
+def _against(unit: np.ndarray, prefix: np.ndarray, shift: int) -> float:
+    """Sum over k of u_k . prefix[min(k + shift, L)]."""
+    length, d = unit.shape
+    within = (length - shift) * d
+    total = unit.ravel()[:within] @ prefix.ravel()[shift * d : shift * d + within]
+    return total + (prefix[length] - prefix[length - shift]) @ prefix[length]
+
+
+def _prefix(rows: np.ndarray) -> np.ndarray:
+    """Sums of the first 0, 1 ... L rows: (L, d) -> (L + 1, d)."""
+    prefix = np.empty((len(rows) + 1, rows.shape[1]))
+    prefix[0] = 0
+    np.cumsum(rows, axis=0, out=prefix[1:])
+    return prefix
+
+
+def far_sums(unit: np.ndarray, first: int, last: int) -> np.ndarray:
+    """The terms of `far_sum` by the position k that a pair starts at: (L, d) -> (L,)."""
+    length, prefix = len(unit), _prefix(unit)
+    start = np.minimum(np.arange(length) + first, length)
+    stop = np.minimum(np.arange(length) + last + 1, length)
+    return np.einsum("kd,kd->k", unit, prefix[stop] - prefix[start])
+
+
+def _unit(latents: np.ndarray) -> np.ndarray:
+    norm = np.sqrt(np.einsum("kd,kd->k", latents, latents))
+    return latents * np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)[:, None]
+
+
+def _counts(length: int, lags: np.ndarray) -> np.ndarray:
+    return np.maximum(length - lags, 0)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    max_lag: int
+    first: int
+    last: int | None
+    weights: np.ndarray
+
+    @property
+    def width(self) -> int:
+        """Sums in a row: lags 0 ... max_lag and the far one; as many counts follow."""
+        return self.max_lag + 2
+
+    def sample(self, latents: np.ndarray) -> np.ndarray:
+        """Sums and counts of one sequence: [sums at lag 0 ... T, far sum, counts at lag 0 ... T, far count]."""
+        unit, length = _unit(latents), len(latents)
+        last = length - 1 if self.last is None else self.last
+        near = np.arange(self.max_lag + 1)
+        sums = [*lag_sums(unit, self.max_lag), far_sum(unit, self.first, last)]
+        far = _counts(length, np.arange(self.first, max(min(last, length - 1), self.first - 1) + 1)).sum()
+        return np.array([*sums, *_counts(length, near), far], dtype=np.float64)
+
+    def positions(self, latents: np.ndarray) -> np.ndarray:
+        """The rows of `sample` by the position that a pair starts at: (L, 2 (T + 2)); their sum is the sample's."""
+        unit, length = _unit(latents), len(latents)
+        last = length - 1 if self.last is None else self.last
+        rows = np.zeros((length, 2 * self.width))
+        for lag in range(min(self.max_lag + 1, length)):
+            rows[: length - lag, lag] = np.einsum("kd,kd->k", unit[: length - lag], unit[lag:])
+            rows[: length - lag, self.width + lag] = 1
+        rows[:, self.width - 1] = far_sums(unit, self.first, last)
+        remaining = length - 1 - np.arange(length)
+        rows[:, -1] = np.maximum(np.minimum(remaining, last) - self.first + 1, 0)
+        return rows
+
+    def read(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """similarity (..., T), beta (...), mu_t (..., T) and mu (...) of totals (..., 2 (T + 2)), NaN if undefined."""
+        sums, counts = np.split(totals, 2, axis=-1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            kernel = np.where(counts > 0, (1 + sums / counts) / 2, np.nan)
+            beta = kernel[..., -1]
+            denominator = kernel[..., 0] - beta
+            denominator = np.where(denominator > CONSTANT, denominator, np.nan)
+            similarity = kernel[..., 1:-1]
+            mu_t = (similarity - beta[..., None]) / denominator[..., None]
+        return similarity, beta, mu_t, mu_t @ self.weights
+
+
+def _plan(max_lag: int, min_separation: int, max_separation: int | None, weights) -> _Plan:
+    if max_lag < 1:
+        raise ValueError(f"max_lag is {max_lag}: it must be at least 1")
+    if min_separation < max_lag:
+        raise ValueError(f"min_separation {min_separation} is below max_lag {max_lag}: far pairs would be near ones")
+    if max_separation is not None and max_separation <= min_separation:
+        raise ValueError(f"max_separation {max_separation} must exceed min_separation {min_separation}, or be None")
+    if isinstance(weights, str):
+        if weights not in WEIGHTS:
+            raise ValueError(f"weights is {weights!r}: choose one of {', '.join(WEIGHTS)}, or give {max_lag} numbers")
+        w = np.ones(max_lag) if weights == "uniform" else np.arange(max_lag, 0, -1.0)
+    else:
+        w = np.asarray(weights, dtype=np.float64)
+        if w.shape != (max_lag,) or not np.isfinite(w).all() or (w < 0).any() or w.sum() <= 0:
+            raise ValueError(f"weights must be max_lag = {max_lag} numbers, none negative and not all zero")
+    return _Plan(max_lag, min_separation + 1, max_separation, w / w.sum())
+
+
+class Similarity:
+    """Accumulates sequences, batch by batch, into a score; memory does not grow with the number of sequences.
+
+    Options are those of `task_continuity`. A lift is fitted on the first batch unless one is given (`fit_lift`).
+    At most GROUPS rows are kept for the bootstrap: beyond, 2, 4, 8 ... neighbouring samples share a row, which leaves
+    mu unchanged and resamples groups of samples in place of samples.
+    """
+
+    def __init__(self, max_lag=16, min_separation=128, max_separation=384, weights="linear", bootstrap=1000, seed=0,
+                 channels="auto", lift: Lift | None = None):  # fmt: skip
+        self.plan = _plan(max_lag, min_separation, max_separation, weights)
+        if channels not in CHANNELS:
+            raise ValueError(f"channels is {channels!r}: choose one of {', '.join(CHANNELS)}")
+        self.bootstrap, self.seed, self.channels, self.lift = bootstrap, seed, channels, lift
+        self.n_sequences, self.d = 0, None
+        self._rows = np.zeros((GROUPS, 2 * self.plan.width))
+        self._filled, self._group = 0, 1
+        self._pending: list[np.ndarray] = []
+        self._only: np.ndarray | None = None
+
+    def add(self, latents, lengths=None) -> "Similarity":
+        """Count a batch of latents (n, L, d), (n, L) for one channel, or a list of (L_i, d); returns itself.
+
+        What lies at and beyond `lengths` (n,) is ignored. Raises ValueError for other shapes and for NaN or infinity.
+        """
+        if self.lift is None and len(latents):
+            self.lift = _fit(latents, lengths, self.channels, self.seed)
+        for sequence in _sequences(latents, lengths, self.n_sequences):
+            self.d = sequence.shape[1] if self.d is None else self.d
+            if sequence.shape[1] != self.d:
+                raise ValueError(f"sequence {self.n_sequences} has {sequence.shape[1]} channels, the first {self.d}")
+            lifted = self.lift(sequence)
+            self._only = lifted if self.n_sequences == 0 else None
+            self.n_sequences += 1
+            self._append(self.plan.sample(lifted))
+        return self
+
+    def _append(self, row: np.ndarray) -> None:
+        self._pending.append(row)
+        if len(self._pending) < self._group:
+            return
+        self._rows[self._filled] = np.sum(self._pending, axis=0)
+        self._filled, self._pending = self._filled + 1, []
+        if self._filled == GROUPS:
+            self._filled, self._group = GROUPS // 2, 2 * self._group
+            self._rows[: self._filled] = self._rows[0::2] + self._rows[1::2]
+
+    def result(self) -> Continuity:
+        """The score of everything added so far."""
+        rows = self._rows[: self._filled]
+        if self._pending:
+            rows = np.concatenate([rows, np.sum(self._pending, axis=0)[None]])
+        totals = rows.sum(0)
+        similarity, beta, mu_t, mu = self.plan.read(totals)
+        counts = totals[self.plan.width :]
+        reason = self._undefined(totals)
+        self_similarity = (1 + totals[0] / counts[0]) / 2 if counts[0] else np.nan
+        found = Continuity(
+            mu=None, low=None, high=None, mu_t=np.full(self.plan.max_lag, np.nan), similarity=similarity,
+            beta=float(beta) if counts[-1] else None, n_pairs=counts[1:-1].astype(np.int64),
+            denominator=float(self_similarity - beta) if counts[-1] else None, status="undefined", reason=reason,
+            n_sequences=self.n_sequences, kernel=self._kernel(), interval="samples",
+        )  # fmt: skip
+        if reason:
+            return found
+        single = self._only is not None
+        low, high = _interval(self.plan.read(self._blocks() if single else self._samples(rows))[3])
+        interval = "blocks" if single else "samples"
+        return replace(found, mu=float(mu), low=low, high=high, mu_t=mu_t, status="ok", interval=interval)
+
+    def _kernel(self) -> str:
+        kind = self.lift.kind if self.lift else "raw"
+        return ("sign" if self.d == 1 else "cosine") if kind == "raw" else kind
+
+    def _undefined(self, totals: np.ndarray) -> str:
+        counts, plan = totals[self.plan.width :], self.plan
+        if not self.n_sequences:
+            return "there is no sequence"
+        if not counts[-1]:
+            return f"every sequence is shorter than min_separation + 2 = {plan.first + 1} steps: lower min_separation"
+        kernel = (1 + totals[: plan.width] / np.maximum(counts, 1)) / 2
+        if not kernel[0] - kernel[-1] > CONSTANT:
+            return "a step is no more like itself than like far steps: the sequences are constant (or zero)"
+        return ""
+
+    def _samples(self, rows: np.ndarray) -> np.ndarray:
+        rng = np.random.default_rng([self.seed, 2])
+        n, totals = len(rows), np.empty((self.bootstrap, rows.shape[1]))
+        for b in range(self.bootstrap):
+            totals[b] = np.bincount(rng.integers(n, size=n), minlength=n) @ rows
+        return totals
+
+    def _blocks(self) -> np.ndarray:
+        rows = self.plan.positions(self._only)
+        length = len(rows)
+        size = min(max(4 * self.plan.max_lag, round(2 * length ** (1 / 2))), length)
+        prefix = _prefix(rows)
+        block = prefix[size:] - prefix[:-size]
+        rng = np.random.default_rng([self.seed, 2])
+        starts = rng.integers(len(block), size=(self.bootstrap, -(-length // size)))
+        return np.stack([block[s].sum(0) for s in starts]) if self.bootstrap else np.empty((0, rows.shape[1]))
+
+
+def _interval(mu: np.ndarray) -> tuple[float | None, float | None]:
+    mu = mu[np.isfinite(mu)]
+    if not len(mu):
+        return None, None
+    low, high = np.quantile(mu, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _sequences(latents, lengths, offset: int = 0) -> Iterator[np.ndarray]:
+    """The real part of every sequence as float64 (L_i, d)."""
+    if isinstance(latents, list | tuple):
+        arrays = [np.asarray(a) for a in latents]
+    else:
+        arrays = np.asarray(latents)
+        if arrays.ndim not in (2, 3):
+            raise ValueError(f"latents have shape {arrays.shape}: give (n, L, d), (n, L), or a list of (L, d)")
+    if lengths is not None:
+        lengths = np.asarray(lengths)
+        longest = max((len(a) for a in arrays), default=0)
+        if lengths.shape != (len(arrays),) or (len(lengths) and not 0 <= lengths.min() <= lengths.max() <= longest):
+            raise ValueError(f"lengths must be {len(arrays)} numbers from 0 to {longest}, one a sequence")
+        arrays = [a[: int(m)] for a, m in zip(arrays, lengths, strict=True)]
+    for i, array in enumerate(arrays):
+        sequence = np.asarray(array, dtype=np.float64)
+        sequence = sequence[:, None] if sequence.ndim == 1 else sequence
+        if sequence.ndim != 2:
+            raise ValueError(f"sequence {offset + i} has shape {sequence.shape}: give (L, d)")
+        bad = ~np.isfinite(sequence).all(axis=1)
+        if bad.any():
+            raise ValueError(f"sequence {offset + i}, step {int(bad.argmax())}: not a finite number; fill or drop it")
+        yield sequence
+
+
+def task_continuity(latents, lengths=None, max_lag=16, min_separation=128, max_separation=384, weights="linear",
+                    bootstrap=1000, seed=0, channels="auto") -> Continuity:  # fmt: skip
+    """Score sequences of latents (n, L, d), or a list of (L_i, d); only the first `lengths` (n,) steps of each count.
+
+    max_lag, min_separation and max_separation are in steps; max_separation=None pools all far pairs, as published.
+    weights: "linear" (w_t proportional to max_lag + 1 - t), "uniform", or max_lag numbers; they are normalised.
+    bootstrap: replicates of the interval. channels: "auto", "raw", "fourier" or "delay" (see `Lift`).
+    Sequences with no far pair count towards the near similarities only. Raises ValueError for bad arguments.
+    """
+    score = Similarity(max_lag, min_separation, max_separation, weights, bootstrap, seed, channels)
+    return score.add(latents, lengths).result()
+
+
+def task_continuity_stream(batches: Iterable, **options) -> Continuity:
+    """`task_continuity` of an iterable of (latents, lengths) batches, in memory that does not grow with their number.
+
+    One channel: the lift is that of the first batch.
+    """
+    score = Similarity(**options)
+    for latents, lengths in batches:
+        score.add(latents, lengths)
+    return score.result()
+
+
+def _fit(latents, lengths, channels: str, seed: int) -> Lift:
+    """`fit_lift`, reading no further than the first sequence where the cosine is taken of the raw steps."""
+    sequences = _sequences(latents, lengths)
+    first = next(sequences)
+    raw = channels == "raw" or (channels == "auto" and first.shape[1] > 1)
+    return fit_lift([first] if raw else [first, *sequences], channels, seed)
+
+
+def shuffled(latents, lengths=None, seed=0) -> np.ndarray | list[np.ndarray]:
+    """Every sequence with its real steps in an order of its own, drawn uniformly: the null law of the score.
+
+    Same shape as `latents`; steps at and beyond `lengths` stay where they are.
+    """
+    rng = np.random.default_rng([seed, 3])
+    out = [np.array(a) for a in latents]
+    for i, sequence in enumerate(out):
+        length = len(sequence) if lengths is None else int(lengths[i])
+        sequence[:length] = sequence[rng.permutation(length)]
+    return out if isinstance(latents, list | tuple) else np.stack(out) if out else np.array(latents)

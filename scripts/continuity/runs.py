@@ -1,0 +1,105 @@
+"""Finished runs: each kept in its own folder under its own identity, so that a job repeats only what is missing or changed."""
+
+import datetime
+import hashlib
+import os
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from continuity import tables
+from continuity.identity import canonical, key, spell
+
+
+def digest(paths: Iterable[Path | str]) -> str:
+    """Hash of the bytes of input files, in the order given."""
+    total = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            total.update(hashlib.file_digest(file, "sha256").digest())
+    return total.hexdigest()[:16]
+
+
+def folder(base: Path | str, keys: dict) -> Path:
+    """`base`/name=value/… with every number in its one spelling."""
+    parts = [f"{name}={value if isinstance(value, str) else spell(value)}" for name, value in keys.items()]
+    return Path(base).joinpath(*parts)
+
+
+def machine(device: str = "cpu") -> dict:
+    """Where a run happens: device, threads, versions and host, as the runs table spells them."""
+    from importlib import metadata
+
+    import torch
+
+    versions = {"python": platform.python_version()}
+    for name in ("torch", "numpy", "numba", "pyarrow"):
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            versions[name] = "absent"
+    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+    return {
+        "device": f"{device}: {name}",
+        "threads": torch.get_num_threads(),
+        "versions": canonical(versions),
+        "host": socket.gethostname(),
+    }
+
+
+@dataclass
+class Ledger:
+    """The runs of one job: their rows by result table, and one line of time and place for each.
+
+    base: the job's folder · table: result table the runs belong to · code and inputs: identity shared by all its runs.
+    """
+
+    base: Path
+    table: str
+    code: str
+    inputs: str = ""
+    device: str = "cpu"
+    rows: list = field(default_factory=list)
+    sidecar: list = field(default_factory=list)
+
+    def run(self, keys: dict, cfg: dict, work: Callable[[Path], tuple[list[dict], str]]) -> bool:
+        """Rows of the run `keys` with settings `cfg`: read if finished, else `work(checkpoint)` → (rows, backend).
+
+        Returns whether it worked. `checkpoint` is a path that carries the run's identity, so that no other run resumes it.
+        """
+        place = folder(self.base, keys)
+        text = canonical(cfg)
+        name = key(text, self.code + self.inputs)
+        kept, times = place / "run.parquet", place / "times.parquet"
+        wanted = {"cfg": text, "code": self.code, "inputs": self.inputs}
+        worked = any(
+            tables.metadata(path).get(part) != value for path in (kept, times) for part, value in wanted.items()
+        )
+        if worked:
+            self._work(keys, wanted, name, place, work)
+        self.rows += tables.read(kept).to_pylist()
+        self.sidecar += tables.read(times).to_pylist()
+        return worked
+
+    def _work(self, keys: dict, wanted: dict, name: str, place: Path, work: Callable) -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        checkpoint = place / f"checkpoint-{name}.pt"
+        began, started = time.perf_counter(), datetime.datetime.now(datetime.UTC)
+        rows, backend = work(checkpoint)
+        line = {
+            "table": self.table,
+            "key": name,
+            "run": " ".join(f"{part}={value}" for part, value in keys.items()),
+            "seconds": round(time.perf_counter() - began, 3),
+            "backend": backend,
+            "started": started.isoformat(timespec="seconds"),
+            "cfg": wanted["cfg"],
+            "code": self.code,
+        } | machine(self.device)
+        tables.write("runs", [line], place / "times.parquet", wanted)
+        tables.write(self.table, rows, place / "run.parquet", wanted)
+        for old in place.glob("checkpoint-*.pt"):
+            os.unlink(old)

@@ -1,0 +1,271 @@
+"""Training: one loop, resumable at any moment to the same weights, with every random choice derived from (seed, epoch)."""
+
+import io
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from continuity.network import optim_groups
+from continuity.tables import atomic
+
+SAVE_EVERY = 60.0
+"""Seconds between checkpoints inside an epoch."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What one training run may spend.
+
+    epochs · batch (sequences) · lr and layer_lr (peak; the latter for A, B and Delta) · weight_decay · warmup (share of all
+    steps, linear; then cosine to zero) · clip (gradient norm).
+    """
+
+    epochs: int
+    batch: int
+    lr: float
+    layer_lr: float
+    weight_decay: float
+    warmup: float
+    clip: float
+
+
+@dataclass(frozen=True)
+class Data:
+    """Sequences x (n, L, d) or tokens (n, L), targets y (n, …), and real lengths (n,) where they differ."""
+
+    x: Tensor
+    y: Tensor
+    lengths: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def take(self, index: Tensor, device: str) -> tuple[Tensor, Tensor, Tensor | None]:
+        """One batch on `device`, cut to its longest sequence."""
+        x, lengths = self.x[index], None
+        if self.lengths is not None:
+            lengths = self.lengths[index]
+            x = x[:, : int(lengths.max())]
+            lengths = lengths.to(device)
+        return x.to(device), self.y[index].to(device), lengths
+
+
+@dataclass
+class Outcome:
+    """How a run ended. `best` is the lowest validation error, reached after `best_epoch` epochs (1 is the first)."""
+
+    best: float = math.inf
+    best_epoch: int = 0
+    epochs: int = 0
+    history: list = field(default_factory=list)
+    status: str = "ok"
+    reason: str | None = None
+
+
+class Interrupted(SystemExit):
+    """Asked to stop: the checkpoint is saved, and the same command continues from it."""
+
+
+class Diverged(Exception):
+    """A loss that is not finite; the message says step, learning rate and gradient norm."""
+
+
+def device_of(setting: str) -> str:
+    """The device that `auto`, `cpu` or `cuda` means here; asking for CUDA where there is none is a ValueError."""
+    found = torch.cuda.is_available()
+    if setting == "cuda" and not found:
+        raise ValueError("resources.device: cuda, but torch sees no GPU here; use auto or cpu")
+    return "cuda" if found and setting != "cpu" else "cpu"
+
+
+def seed_everything(seed: int, epoch: int = 0) -> None:
+    """Seed torch from (seed, epoch), so that an epoch repeats whatever came before it."""
+    torch.manual_seed(seed * 1_000_003 + epoch)
+
+
+def order(n: int, seed: int, epoch: int) -> Tensor:
+    """The shuffle of epoch `epoch`: a permutation of n that depends on (seed, epoch) alone."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch + 500_009)
+    return torch.randperm(n, generator=generator)
+
+
+def rate(step: int, steps: int, warmup: float) -> float:
+    """Factor on the learning rate at step 0 … steps − 1: linear warm-up over a share of the steps, then cosine to zero."""
+    ramp = max(1, round(warmup * steps))
+    if step < ramp:
+        return (step + 1) / (ramp + 1)
+    return 0.5 * (1 + math.cos(math.pi * (step - ramp) / max(1, steps - ramp)))
+
+
+@torch.no_grad()
+def predict(model: nn.Module, data: Data, batch: int = 64, step_scale: float = 1.0, device: str = "cpu") -> Tensor:
+    """Outputs for all of `data`, on the CPU; a sequence's output does not depend on its batch."""
+    model.eval()
+    parts = []
+    for index in torch.arange(len(data)).split(batch):
+        x, _, lengths = data.take(index, device)
+        parts.append(model(x, lengths=lengths, step_scale=step_scale).float().cpu())
+    return torch.cat(parts)
+
+
+def rmse(model: nn.Module, data: Data, **options) -> float:
+    """Root mean square error over every target entry."""
+    return float((predict(model, data, **options) - data.y).double().pow(2).mean().sqrt())
+
+
+def error_rate(model: nn.Module, data: Data, **options) -> float:
+    """Share of sequences whose most likely class is wrong."""
+    return float((predict(model, data, **options).argmax(-1) != data.y).double().mean())
+
+
+class _Stop:
+    """Remembers a SIGTERM or SIGINT until the loop can save."""
+
+    def __init__(self):
+        self.asked = False
+
+    def __enter__(self):
+        self.old = {name: signal.signal(name, self._ask) for name in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_):
+        for name, handler in self.old.items():
+            signal.signal(name, handler)
+
+    def _ask(self, *_):
+        self.asked = True
+
+
+class Trainer:
+    """Trains `model` on `train`, keeps the weights of the best validation error.
+
+    loss(output, target) → scalar · score(model, data, batch, device) → validation error, lower is better · checkpoint: a
+    file that a stopped run leaves and the same run continues from; None for none · tell() after each epoch.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Data,
+        validation: Data,
+        budget: Budget,
+        seed: int,
+        loss: Callable[[Tensor, Tensor], Tensor],
+        score: Callable[..., float],
+        checkpoint: Path | None = None,
+        device: str = "cpu",
+        tell: Callable[[], None] = lambda: None,
+    ):
+        self.model = model.to(device)
+        self.train, self.validation, self.budget, self.seed = train, validation, budget, seed
+        self.loss, self.score, self.checkpoint, self.device, self.tell = loss, score, checkpoint, device, tell
+        groups = optim_groups(model, budget.lr, budget.weight_decay, budget.layer_lr)
+        self.optimizer = torch.optim.AdamW(groups)
+        self.peaks = [group["lr"] for group in self.optimizer.param_groups]
+        self.steps_per_epoch = math.ceil(len(train) / budget.batch)
+        self.outcome = Outcome()
+        self.best_weights = {name: value.clone() for name, value in model.state_dict().items()}
+        self.step, self.summed = 0, 0.0
+        self.saved = time.monotonic()
+
+    def fit(self) -> Outcome:
+        """Train to the end of the budget, from the checkpoint where there is one; the model then holds the best weights."""
+        self._resume()
+        try:
+            with _Stop() as stop:
+                for epoch in range(self.outcome.epochs, self.budget.epochs):
+                    self._epoch(epoch, stop)
+        except Diverged as error:
+            self.outcome.status, self.outcome.reason = "diverged", str(error)
+        self.model.load_state_dict(self.best_weights)
+        return self.outcome
+
+    def _epoch(self, epoch: int, stop: _Stop) -> None:
+        begin = self.step - epoch * self.steps_per_epoch
+        if begin == 0:
+            seed_everything(self.seed, epoch)
+            self.summed = 0.0
+        self.model.train()
+        for index in list(self._batches(epoch))[begin:]:
+            self.summed += self._update(index) * len(index)
+            self.step += 1
+            if stop.asked or time.monotonic() - self.saved > SAVE_EVERY:
+                self._save()
+            if stop.asked:
+                raise Interrupted(143)
+        error = self.score(self.model, self.validation, batch=self.budget.batch, device=self.device)
+        line = {"epoch": epoch + 1, "loss": self.summed / len(self.train), "validation": error}
+        self.outcome.epochs = epoch + 1
+        self.outcome.history.append(line)
+        if error < self.outcome.best:
+            self.outcome.best, self.outcome.best_epoch = error, epoch + 1
+            self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
+        self._save()
+        self.tell()
+
+    def _batches(self, epoch: int) -> Iterator[Tensor]:
+        return iter(order(len(self.train), self.seed, epoch).split(self.budget.batch))
+
+    def _update(self, index: Tensor) -> float:
+        factor = rate(self.step, self.budget.epochs * self.steps_per_epoch, self.budget.warmup)
+        for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
+            group["lr"] = peak * factor
+        x, y, lengths = self.train.take(index, self.device)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(self.model(x, lengths=lengths), y)
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.budget.clip)
+        if not (torch.isfinite(loss) and torch.isfinite(norm)):
+            raise Diverged(
+                f"step {self.step + 1}: loss {float(loss):.3g}, gradient norm {float(norm):.3g}, "
+                f"learning rate {self.budget.lr * factor:.2g}"
+            )
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _save(self) -> None:
+        self.saved = time.monotonic()
+        if self.checkpoint is None:
+            return
+        state = {
+            "step": self.step,
+            "summed": self.summed,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "best": self.best_weights,
+            "outcome": vars(self.outcome),
+            "rng": torch.get_rng_state(),
+            "cuda_rng": torch.cuda.get_rng_state() if self.device == "cuda" else None,
+        }
+        save(state, self.checkpoint)
+
+    def _resume(self) -> None:
+        if self.checkpoint is None or not self.checkpoint.exists():
+            return
+        state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.best_weights = {name: value.to(self.device) for name, value in state["best"].items()}
+        self.step, self.summed, self.outcome = state["step"], state["summed"], Outcome(**state["outcome"])
+        torch.set_rng_state(state["rng"])
+        if state["cuda_rng"] is not None:
+            torch.cuda.set_rng_state(state["cuda_rng"])
+
+
+def save(state: dict, path: Path) -> None:
+    """Write tensors and plain Python values to `path` atomically; equal states give equal bytes."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    with atomic(path) as temporary:
+        temporary.write_bytes(buffer.getvalue())
+
+
+def parameters(model: nn.Module) -> int:
+    """Number of trained parameters."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)

@@ -1,0 +1,24 @@
+"""Run one random system of the convergence experiment against its reference, and evaluate the bounds beside it."""
+
+from continuity import convergence, stage
+
+
+def work(job: stage.Job) -> None:
+    stage.one_thread()
+    cfg = job.cfg
+
+    def one(keys, checkpoint, tell):
+        try:
+            table = convergence.run(
+                cfg["systems"], cfg["scales"], cfg["taus"], cfg["seed"], models=[cfg["model"]], methods=cfg["methods"],
+                state=cfg["state"], horizon=cfg["horizon"],
+            )  # fmt: skip
+        except ValueError as error:
+            raise stage.Stop(f"convergence: {error}") from None
+        return table.to_pylist(), "numpy"
+
+    job.runs("convergence", [({}, cfg)], one)
+
+
+if __name__ == "__main__":
+    stage.run("convergence", __doc__, work, ("rows", "runs"))

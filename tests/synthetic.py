@@ -1,0 +1,135 @@
+"""A study invented from formulas: every table the report reads, with known answers, failures and hostile names."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+from continuity import tables
+
+SYSTEMS = ("dho", "duffing", "ou", "vdp")
+ETAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+SEEDS = (0, 1, 2)
+ADVANTAGE = {"s4d": (0.5, -0.6), "s6": (0.1, 0.1), "transformer": (0.2, 0.0)}  # log error = a + b eta
+HOSTILE = '<script>alert("task")</script> & co'
+IDENTITY = {"cfg": '{"study":"invented"}', "code": "0" * 16}
+
+
+def forecast(rng: np.random.Generator, noise: float = 0.05, fail: bool = True) -> list[dict]:
+    """Log errors linear in eta, so that s4d loses to s6 at eta 0 and wins at eta 1; one run diverged."""
+    cell = {"construction": "balanced", "readout": "last", "horizon": 16}
+    rows = []
+    for system, eta, (model, (start, slope)) in itertools.product(SYSTEMS, ETAS, ADVANTAGE.items()):
+        for seed in SEEDS:
+            rmse = math.exp(start + slope * eta + 0.1 * SYSTEMS.index(system) + noise * rng.standard_normal())
+            rows.append(cell | {
+                "system": system, "eta": eta, "model": model, "seed": seed, "rmse": rmse, "mae": 0.8 * rmse,
+                "rmse_relative": rmse / 2, "rmse_untrained": 3.0, "parameters": 5000, "epochs": 4, "best_epoch": 3,
+            })  # fmt: skip
+    for system, eta, (model, rmse) in itertools.product(SYSTEMS, ETAS, (("persistence", 2.0), ("ridge", 0.4))):
+        rows.append(cell | {"system": system, "eta": eta, "model": model, "seed": 0, "rmse": rmse,
+                            "mae": 0.8 * rmse, "rmse_relative": rmse / 2})  # fmt: skip
+    if fail:
+        broken = next(r for r in rows if (r["model"], r["eta"], r["system"]) == ("transformer", 0.25, "ou"))
+        broken |= {"rmse": None, "mae": None, "rmse_relative": None, "status": "diverged",
+                   "reason": "loss not finite at step 17"}  # fmt: skip
+    return rows
+
+
+def mixtures() -> list[dict]:
+    """mu rises with eta in every system."""
+    return [
+        {"system": system, "eta": eta, "construction": "balanced", "mu": eta - 0.02 * index, "low": eta - 0.05,
+         "high": eta + 0.03, "n_sequences": 64}
+        for (index, system), eta in itertools.product(enumerate(SYSTEMS), ETAS)
+    ]  # fmt: skip
+
+
+def convergence(rng: np.random.Generator, draws: int = 12) -> list[dict]:
+    """Error = c tau^p: p = 1, and 2 for the averaged rule; s6 four times worse at scale 32; bounds hold."""
+    rows = []
+    models = {"s4": lambda scale: 1.0, "s4_fast": lambda scale: 1.9, "s6": lambda scale: 1.0 + 3.0 * (scale > 1)}
+    scales, methods = (1.0, 32.0), ("zoh", "bilinear", "averaged")
+    taus = [2.0**-k for k in range(10, 1, -1)]
+    for draw, model, method, scale in itertools.product(range(draws), models, methods, scales):
+        constant = models[model](scale) * math.exp(0.1 * rng.standard_normal())
+        for tau in taus:
+            error = constant * tau ** (2 if method == "averaged" else 1)
+            rows.append({
+                "draw": draw, "model": model, "method": method, "scale": scale, "tau": tau, "rel_linf": error,
+                "rel_rmse": 0.5 * error, "abs_linf": scale * error, "bound_log10": math.log10(scale * error) + 2,
+                "bound_lognorm_log10": math.log10(scale * error) + 1, "law": 1.01 * scale * error,
+            })  # fmt: skip
+    return rows
+
+
+def refinement(rng: np.random.Generator) -> list[dict]:
+    """s4d drifts at first order; s6 twice as much, at first order too."""
+    rows = []
+    scales = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)
+    for system, model, method, scale, seed in itertools.product(
+        ("dho", "vdp"), ("s4d", "s6"), ("zoh", "bilinear"), scales, SEEDS
+    ):
+        drift = (2.0 if model == "s6" else 1.0) * 0.02 * scale * math.exp(0.05 * rng.standard_normal())
+        rows.append({
+            "system": system, "model": model, "method": method, "step_rule": "delta", "step_scale": scale,
+            "amplitude": 1.0, "seed": seed, "rmse": 0.3 + drift, "drift": None if scale == 4.0 else drift,
+        })  # fmt: skip
+    return rows
+
+
+def score() -> tuple[list[dict], list[dict]]:
+    """smnist continuous, listops discrete; one hostile name; one constant task without a score."""
+    rows, lags = [], []
+    for task, encoder in itertools.product(("smnist", "listops", HOSTILE), ("raw", "random", "s4d", "s6")):
+        mu = {"smnist": 0.6, "listops": 0.08, HOSTILE: 0.3}[task] + 0.01 * len(encoder)
+        rows.append({"task": task, "encoder": encoder, "mu": mu, "low": mu - 0.02, "high": mu + 0.02, "max_lag": 16,
+                     "min_separation": 128, "max_separation": 384, "n_sequences": 200, "null_mu": 0.0})  # fmt: skip
+        lags += [
+            {"task": task, "encoder": encoder, "lag": lag, "similarity": 0.6 + 0.4 * mu ** (lag / 4), "beta": 0.6,
+             "mu_t": mu ** (lag / 4), "n_pairs": 10000}
+            for lag in range(17)
+        ]  # fmt: skip
+    rows.append({"task": "constant", "encoder": "raw", "status": "undefined", "reason": "the input is constant"})
+    return rows, lags
+
+
+def benchmark(rng: np.random.Generator) -> list[dict]:
+    """s4d ahead on smnist, s6 on listops."""
+    truth = {("smnist", "s4d"): 0.8, ("smnist", "s6"): 0.7, ("listops", "s4d"): 0.3, ("listops", "s6"): 0.35}
+    return [
+        {"task": task, "model": model, "seed": seed, "accuracy": accuracy + 0.01 * rng.standard_normal(), "epoch": 3,
+         "accuracy_validation": accuracy, "majority": 0.11, "parameters": 9000}
+        for ((task, model), accuracy), seed in itertools.product(truth.items(), SEEDS)
+    ]  # fmt: skip
+
+
+def rows(seed: int = 0) -> dict[str, list[dict]]:
+    """The primary tables of the invented study (gap, alignment and claims are made from them)."""
+    rng = np.random.default_rng(seed)
+    scores, lags = score()
+    task = {"n": 100, "length_min": 784, "length_mean": 784.0, "length_max": 784, "classes": 10, "licence": "MIT"}
+    return {
+        "tasks": [task | {"task": name, "split": split, "source": "invented <i>here</i>"}
+                  for name in ("smnist", "listops", HOSTILE) for split in ("train", "test")],
+        "score": scores,
+        "similarity": lags,
+        "mixtures": mixtures(),
+        "forecast": forecast(rng),
+        "convergence": convergence(rng),
+        "refinement": refinement(rng),
+        "benchmark": benchmark(rng),
+        "runs": [{"table": name, "key": f"{name}{i}", "run": f"{name} {i}", "seconds": 1.5, "device": "cpu",
+                  "backend": "numba", "threads": 1, "versions": "python 3.11, torch 2.13.0", "host": "desk <1>",
+                  "started": "2026-11-30T00:00:00", "cfg": "{}", "code": "c"}
+                 for name in ("score", "forecast") for i in range(2)],
+    }  # fmt: skip
+
+
+def write(folder: Path, seed: int = 0, leave_out: tuple[str, ...] = ()) -> Path:
+    """Write the invented study's tables to `folder`/tables and return that folder."""
+    made = Path(folder) / "tables"
+    for name, content in rows(seed).items():
+        if name not in leave_out:
+            tables.write(name, content, made / f"{name}.parquet", IDENTITY)
+    return made
