@@ -7,7 +7,7 @@ def work(job: stage.Job) -> None:
     stage.one_thread()
     cfg = job.cfg
 
-    def one(keys, checkpoint, tell):
+    def one():
         try:
             table = convergence.run(
                 cfg["systems"], cfg["scales"], cfg["taus"], cfg["seed"], models=[cfg["model"]], methods=cfg["methods"],
@@ -17,7 +17,7 @@ def work(job: stage.Job) -> None:
             raise stage.Stop(f"convergence: {error}") from None
         return table.to_pylist(), "numpy"
 
-    job.runs("convergence", [({}, cfg)], one)
+    job.once("convergence", one)
 
 
 if __name__ == "__main__":

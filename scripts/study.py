@@ -15,11 +15,11 @@ def main() -> None:
     arguments = parse.parse_args()
     with study.exits():
         study.Study(config.load(arguments.config)).check()
-    command = [sys.executable, "-m", "snakemake", "--cores", str(arguments.cores)]
-    # The study's own lock, taken by the Snakefile, replaces Snakemake's: it cannot go stale.
-    command += ["--nolock", "--rerun-incomplete"]
+    command = [sys.executable, "-m", "snakemake"]
     if not os.path.samefile(arguments.config, config.DEFAULT):
         command += ["--configfile", arguments.config]
+    # The study's own lock, taken by the Snakefile, replaces Snakemake's: it cannot go stale.
+    command += ["--nolock", "--rerun-incomplete", "--cores", str(arguments.cores)]
     os.execv(sys.executable, command + arguments.flags)
 
 

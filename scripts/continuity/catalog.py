@@ -235,7 +235,7 @@ def describe(tables_dir: Path | str) -> pa.Table:
     connection = open_tables(tables_dir)
     rows = []
     for name, kind, columns in relations(connection):
-        count = connection.execute(f"SELECT count(*) FROM {_quote(name)}").fetchone()[0]
+        count = connection.execute(f"SELECT count(*) FROM {_quote(name)}").fetchall()[0][0]
         _, documented = _documentation(name)
         for column, type_ in columns:
             unit, meaning = documented.get(column, ("", ""))
@@ -350,7 +350,10 @@ def render(table: pa.Table, format: str = "table") -> bytes:
 
 
 def export(files: Mapping[str, Path | str] | Path | str, out: Path | str) -> None:
-    """Write the given table files (by name, or a folder of them): tables, views and comments to one DuckDB file that any client opens; atomically."""
+    """Write tables, views and comments to one DuckDB file that any client opens; atomically.
+
+    files: table files by table name, or the folder they lie in.
+    """
     with tables.atomic(out) as temporary:
         temporary.unlink()
         connection = duckdb.connect(str(temporary))

@@ -219,7 +219,7 @@ def _lengths(config: dict) -> Iterable[str]:
     if isinstance(score["weights"], list) and len(score["weights"]) != score["max_lag"]:
         yield f"score.weights: {len(score['weights'])} weights for {score['max_lag']} lags; give one a lag"
     if length <= score["min_separation"]:
-        yield f"systems.length: {length} steps leave no far pairs; it must exceed score.min_separation {score['min_separation']}"
+        yield f"systems.length: {length} must exceed score.min_separation {score['min_separation']}, or no pair is far"
     for horizon in config["forecast"]["horizons"]:
         if config["forecast"]["context"] + horizon > length:
             context = config["forecast"]["context"]

@@ -96,6 +96,19 @@ def semigroup(a: torch.Tensor, b: torch.Tensor, scale: float) -> tuple[torch.Ten
     return power, ratio * b
 
 
+def scaled_transition(delta, A, rule, step_scale=1.0, step_rule="delta"):
+    """(log a, b) of h_k = a h_{k-1} + b B u_k at `step_scale` times the trained step; complex diagonal A, zoh, bilinear, averaged.
+
+    step_rule "delta" multiplies delta; "semigroup" takes step_scale steps of the trained map: (s log a, (a^s - 1)/(a - 1) b).
+    """
+    if step_rule != "semigroup":
+        delta = delta * step_scale
+        return log_transition(delta, A, rule), coefficients(delta, A, rule)[1]
+    log_a = log_transition(delta, A, rule)
+    b = coefficients(delta, A, rule)[1]
+    return step_scale * log_a, step_scale * phi1(step_scale * log_a) / phi1(log_a) * b
+
+
 def phi1_matrix(Z: torch.Tensor) -> torch.Tensor:
     """phi1 of square matrices (…, N, N), from the exponential of [[Z, I], [0, 0]]; Z may be singular."""
     n = Z.shape[-1]

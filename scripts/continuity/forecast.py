@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 
 from continuity import mixtures
 from continuity.baselines import ridge
-from continuity.network import backend, build_model
+from continuity.models import backend, build_model
 from continuity.training import Budget, Data, Trainer, parameters, predict, rmse, seed_everything
 
 LAST_STEPS = 8

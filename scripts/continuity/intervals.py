@@ -1,10 +1,14 @@
 """Student's t intervals without scipy."""
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(64)
 
+
+@lru_cache
 def t_quantile(probability, freedom):
     """Quantile of Student's t with `freedom` degrees of freedom, for probability in (.5, 1), to 1e-9."""
     low, high = 0.0, 1.0
@@ -28,10 +32,8 @@ def mean_interval(values, level=0.95):
 
 def _t_upper(t, freedom):
     """P(T > t) by quadrature: with t = sqrt(freedom) tan(a) the density becomes cos(a)^(freedom − 1)."""
-    nodes, weights = np.polynomial.legendre.leggauss(64)
-
     def integral(start):
         half = (math.pi / 2 - start) / 2
-        return half * float(weights @ np.cos(start + half * (nodes + 1)) ** (freedom - 1))
+        return half * float(WEIGHTS @ np.cos(start + half * (NODES + 1)) ** (freedom - 1))
 
     return integral(math.atan(t / math.sqrt(freedom))) / (2 * integral(0.0))

@@ -15,7 +15,7 @@ import torch
 from torch.nn.functional import mse_loss
 
 from continuity.layers import LAYERS
-from continuity.network import backend, build_model
+from continuity.models import backend, build_model
 from continuity.systems import simulate
 from continuity.training import Budget, Data, Trainer, predict, rmse, seed_everything
 

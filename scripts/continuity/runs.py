@@ -2,7 +2,6 @@
 
 import datetime
 import hashlib
-import os
 import platform
 import socket
 import time
@@ -50,11 +49,29 @@ def machine(device: str = "cpu") -> dict:
     }
 
 
+def timed(table: str, run: str, cfg: str, code: str, inputs: str, device: str, work: Callable) -> tuple[list[dict], dict]:
+    """Do `work()` → (rows, backend) and describe it: (rows, its line of the runs table)."""
+    began, started = time.perf_counter(), datetime.datetime.now(datetime.UTC)
+    rows, backend = work()
+    line = {
+        "table": table,
+        "key": key(cfg, code + inputs),
+        "run": run,
+        "seconds": round(time.perf_counter() - began, 3),
+        "backend": backend,
+        "started": started.isoformat(timespec="seconds"),
+        "cfg": cfg,
+        "code": code,
+    }
+    return rows, line | machine(device)
+
+
 @dataclass
 class Ledger:
     """The runs of one job: their rows by result table, and one line of time and place for each.
 
-    base: the job's folder · table: result table the runs belong to · code and inputs: identity shared by all its runs.
+    base: the job's folder · table: result table the runs belong to · code and inputs: identity shared by all its runs ·
+    beside: further files that a finished run has in its folder.
     """
 
     base: Path
@@ -62,6 +79,7 @@ class Ledger:
     code: str
     inputs: str = ""
     device: str = "cpu"
+    beside: tuple[str, ...] = ()
     rows: list = field(default_factory=list)
     sidecar: list = field(default_factory=list)
 
@@ -70,36 +88,19 @@ class Ledger:
 
         Returns whether it worked. `checkpoint` is a path that carries the run's identity, so that no other run resumes it.
         """
-        place = folder(self.base, keys)
-        text = canonical(cfg)
-        name = key(text, self.code + self.inputs)
+        place, text = folder(self.base, keys), canonical(cfg)
         kept, times = place / "run.parquet", place / "times.parquet"
         wanted = {"cfg": text, "code": self.code, "inputs": self.inputs}
-        worked = any(
-            tables.metadata(path).get(part) != value for path in (kept, times) for part, value in wanted.items()
-        )
+        stamps = [tables.metadata(path).get(part) == value for path in (kept, times) for part, value in wanted.items()]
+        worked = not all(stamps) or not all((place / name).exists() for name in self.beside)
         if worked:
-            self._work(keys, wanted, name, place, work)
+            checkpoint = place / f"checkpoint-{key(text, self.code + self.inputs)}.pt"
+            run = " ".join(f"{part}={value}" for part, value in keys.items())
+            rows, line = timed(self.table, run, text, self.code, self.inputs, self.device, lambda: work(checkpoint))
+            tables.write("runs", [line], times, wanted)
+            tables.write(self.table, rows, kept, wanted)
+            for old in place.glob("checkpoint-*.pt"):
+                old.unlink()
         self.rows += tables.read(kept).to_pylist()
         self.sidecar += tables.read(times).to_pylist()
         return worked
-
-    def _work(self, keys: dict, wanted: dict, name: str, place: Path, work: Callable) -> None:
-        place.mkdir(parents=True, exist_ok=True)
-        checkpoint = place / f"checkpoint-{name}.pt"
-        began, started = time.perf_counter(), datetime.datetime.now(datetime.UTC)
-        rows, backend = work(checkpoint)
-        line = {
-            "table": self.table,
-            "key": name,
-            "run": " ".join(f"{part}={value}" for part, value in keys.items()),
-            "seconds": round(time.perf_counter() - began, 3),
-            "backend": backend,
-            "started": started.isoformat(timespec="seconds"),
-            "cfg": wanted["cfg"],
-            "code": self.code,
-        } | machine(self.device)
-        tables.write("runs", [line], place / "times.parquet", wanted)
-        tables.write(self.table, rows, place / "run.parquet", wanted)
-        for old in place.glob("checkpoint-*.pt"):
-            os.unlink(old)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from continuity import locks, tables
-from continuity.runs import Ledger, digest
+from continuity.runs import Ledger, digest, timed
 
 PROBLEM = 2
 
@@ -39,16 +39,21 @@ class Job:
     def identity(self) -> dict[str, str]:
         return {"cfg": self.cfg_text, "code": self.code}
 
+    def once(self, table: str, work: Callable[[], tuple[list[dict], str]]) -> None:
+        """A job that is one run: do it, and write the outputs `rows` and `runs`."""
+        rows, line = timed(table, self.name, self.cfg_text, self.code, self._digest(), "cpu", work)
+        tables.write("runs", [line], self.outputs["runs"], self.identity)
+        self.write(table, rows)
+
     def runs(
         self, table: str, cells: list[tuple[dict, dict]], work: Callable, device: str = "cpu", units: int = 1,
-        unit: str = "runs",
+        unit: str = "runs", beside: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        """Do or reuse each run of `cells`, pairs (keys, settings), and write the outputs `rows` and `runs`.
+        """A job of many runs: do or reuse each of `cells`, pairs (keys, settings), and write the outputs `rows` and `runs`.
 
         work(keys, checkpoint, tell) → (rows, backend) calls tell() after each of its `units`.
         """
-        base = Path(self.outputs["rows"]).parent
-        ledger = Ledger(base, table, self.code, digest([*self.inputs.values(), *self.listed]), device)
+        ledger = Ledger(Path(self.outputs["rows"]).parent, table, self.code, self._digest(), device, beside)
         progress = Progress(self.name, len(cells) * units, unit)
         for keys, settings in cells:
             before = progress.done
@@ -56,6 +61,9 @@ class Job:
             progress.step(before + units - progress.done, worked)
         tables.write("runs", ledger.sidecar, self.outputs["runs"], self.identity)
         self.write(table, ledger.rows)
+
+    def _digest(self) -> str:
+        return digest([*self.inputs.values(), *self.listed])
 
     def write(self, table: str, rows, output: str = "rows") -> None:
         """Rows of result table `table` to the output of that name."""

@@ -85,9 +85,11 @@ def _benchmark(study: "Study", keys: dict) -> dict:
 def _latents(study: "Study", keys: dict) -> dict:
     part = study.config["latents"]
     cut = {"task": keys["task"], "encoder": keys["encoder"], "sequences": part["sequences"]}
-    if keys["encoder"] == "random":
-        cut |= {"d_model": part["d_model"], "seed": study.config["tasks"]["seed"]}
-    return cut
+    trained = keys["encoder"] in study.config["benchmark"]["models"]
+    if trained or keys["encoder"] == "random":
+        name = keys["encoder"] if trained else study.config["benchmark"]["models"][0]
+        cut |= {"model": study.model(name), "network": study.config["benchmark"]["network"]}
+    return cut if trained or keys["encoder"] == "raw" else cut | {"seed": part["seed"]}
 
 
 def _score(study: "Study", keys: dict) -> dict:

@@ -1,7 +1,6 @@
-"""Long and short causal convolutions over time."""
+"""Long causal convolutions over time, and their kernels."""
 
 import torch
-import torch.nn.functional as F
 
 
 def fast_length(n: int) -> int:
@@ -39,8 +38,15 @@ def power_kernel(log_a, weight, length: int):
     return 2 * (left @ right).reshape(log_a.shape[0], -1)[:, :length]
 
 
-def short_convolution(x, weight, bias=None):
-    """Depthwise causal convolution: x (B, L, D), weight (D, K), tap K - 1 on the present sample."""
-    kernel = weight.shape[1]
-    padded = F.pad(x.transpose(1, 2), (kernel - 1, 0))
-    return F.conv1d(padded, weight.unsqueeze(1).to(x.dtype), bias, groups=x.shape[2]).transpose(1, 2)
+def held_input(u, rule):
+    """What drives a state at each step: the sample, or for `averaged` its mean with the one before, and 0 at the first."""
+    if rule != "averaged":
+        return u
+    return torch.cat([torch.zeros_like(u[:, :1]), (u[:, 1:] + u[:, :-1]) / 2], 1)
+
+
+def held_sample(u, before, rule):
+    """`held_input` for one sample u (B, D) and the sample before it (None at the first)."""
+    if rule != "averaged":
+        return u
+    return torch.zeros_like(u) if before is None else (u + before) / 2

@@ -5,9 +5,9 @@ import math
 import torch
 from torch import nn
 
-from continuity.discretization import check_rule, coefficients, log_transition, log_uniform, phi1
+from continuity.discretization import check_rule, log_uniform, scaled_transition
 from continuity.layers.base import SequenceLayer, check_count
-from continuity.layers.convolution import causal_convolution, power_kernel
+from continuity.layers.convolution import causal_convolution, held_input, held_sample, power_kernel
 
 RULES = ("zoh", "bilinear", "averaged")
 INITS = ("lin", "inv")
@@ -49,11 +49,8 @@ class S4D(SequenceLayer):
     def transition(self, step_scale=1.0):
         """(log a, b), each (D, N/2) complex, of h_k = a h_(k-1) + b u_k, in float32 at least."""
         A = torch.complex(-torch.exp(self.log_A_real), self.A_imag)
-        whole = step_scale if self.step_rule == "semigroup" else 1.0
-        delta = torch.exp(self.log_dt).unsqueeze(-1) * (step_scale / whole)
-        log_a = log_transition(delta, A, self.discretization)
-        b = coefficients(delta, A, self.discretization)[1]
-        return (log_a, b) if whole == 1 else (whole * log_a, whole * phi1(whole * log_a) / phi1(log_a) * b)
+        delta = torch.exp(self.log_dt).unsqueeze(-1)
+        return scaled_transition(delta, A, self.discretization, step_scale, self.step_rule)
 
     def kernel(self, length, step_scale=1.0):
         """2 Re sum_n C b a^l, l < length: (D, length)."""
@@ -62,17 +59,11 @@ class S4D(SequenceLayer):
             return power_kernel(log_a, torch.view_as_complex(self.C) * b, length)
 
     def mix(self, u, step_scale, lengths):
-        y = causal_convolution(self._held(u), self.kernel(u.shape[1], step_scale))
+        y = causal_convolution(held_input(u, self.discretization), self.kernel(u.shape[1], step_scale))
         if self.as_released:
             norm = y.norm(dim=-1, keepdim=True)
             y = y / norm.clamp_min(torch.finfo(y.dtype).tiny) * norm.mean()
         return (y + self.D * u).to(u.dtype)
-
-    def _held(self, u):
-        """What drives the state at each step: the sample, or for `averaged` the mean with the one before."""
-        if self.discretization != "averaged":
-            return u
-        return torch.cat([torch.zeros_like(u[:, :1]), (u[:, 1:] + u[:, :-1]) / 2], 1)
 
     def initial_state(self, batch):
         """(h (B, D, N/2) complex, previous sample or None)."""
@@ -83,9 +74,6 @@ class S4D(SequenceLayer):
             raise ValueError("s4d with as_released has no recurrent form: its output depends on the whole batch and on the future")
         h, before = state
         log_a, b = self.transition(self.scale(step_scale))
-        drive = u
-        if self.discretization == "averaged":
-            drive = torch.zeros_like(u) if before is None else (u + before) / 2
-        h = torch.exp(log_a) * h + b * drive.unsqueeze(-1)
+        h = torch.exp(log_a) * h + b * held_sample(u, before, self.discretization).unsqueeze(-1)
         y = 2 * (torch.view_as_complex(self.C) * h).sum(-1).real + self.D * u
         return y, (h, u)

@@ -1,0 +1,419 @@
+"""Figures of the study, one a stage, named as the stage: SVG for print and page, the same narrow for phones, and PNG.
+
+Colours are Okabe and Ito's, told apart by every kind of colour vision; each series also has its own marker. The same
+tables give the same bytes.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import duckdb
+
+from continuity import tables
+
+INK = "#1b1f24"
+FAINT = "#8a9099"
+SERIES = {
+    "s4": ("#0072b2", "o"),
+    "s4d": ("#0072b2", "o"),
+    "s6": ("#d55e00", "s"),
+    "transformer": ("#009e73", "^"),
+    "mamba": ("#cc79a7", "D"),
+    "s5": ("#56b4e9", "v"),
+    "persistence": (FAINT, "x"),
+    "ridge": (FAINT, "+"),
+    "s4_matched": ("#56b4e9", "D"),
+    "s6_fixed": ("#e69f00", "^"),
+    "s6_switched": ("#cc79a7", "v"),
+    "vdp": ("#0072b2", "o"),
+    "dho": ("#d55e00", "s"),
+    "duffing": ("#009e73", "^"),
+    "ou": ("#cc79a7", "D"),
+    "raw": ("#009e73", "^"),
+    "random": ("#cc79a7", "D"),
+}
+SPARE = (("#e69f00", "P"), ("#56b4e9", "X"), ("#8c6bb1", "<"), ("#a6761d", ">"), ("#4d9221", "h"), ("#c51b7d", "p"))
+LABELS = {"s4": "S4", "s4d": "S4D", "s6": "S6", "s5": "S5", "s4_matched": "S4, step of S6", "s6_fixed": "S6, fixed step",
+          "s6_switched": "S6, switched gate", "transformer": "Transformer", "vdp": "Van der Pol", "dho": "damped harmonic",
+          "duffing": "Duffing", "ou": "Ornstein-Uhlenbeck", "zoh": "ZOH", "deltanet": "DeltaNet", "mamba": "Mamba",
+          "mamba2": "Mamba-2", "mamba3": "Mamba-3", "gla": "GLA", "linear_attention": "linear attention",
+          "gated_deltanet": "gated DeltaNet"}  # fmt: skip
+METHOD_LINES = {"zoh": "-", "bilinear": "--", "averaged": ":", "euler": "-."}
+PANEL_WIDE, PANEL_NARROW, HEIGHT = 3.5, 3.55, 2.75
+
+
+# ---------------------------------------------------------------- style
+
+
+def _start():
+    """matplotlib and seaborn with the style of all figures."""
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    import matplotlib
+    import matplotlib.pyplot as plt
+    import seaborn
+
+    matplotlib.use("Agg")
+    seaborn.set_theme(context="paper", style="ticks")
+    matplotlib.rcParams.update({
+        "svg.hashsalt": "continuity", "svg.fonttype": "path", "figure.dpi": 100, "savefig.dpi": 200,
+        "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 9, "axes.labelsize": 8.5, "legend.fontsize": 7.5,
+        "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
+        "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
+        "lines.linewidth": 1.5, "lines.markersize": 4.5, "axes.linewidth": 0.7, "legend.frameon": False,
+        "errorbar.capsize": 2, "axes.formatter.use_mathtext": False, "figure.facecolor": "none", "axes.facecolor": "none",
+    })  # fmt: skip
+    return plt
+
+
+def _panels(count: int, narrow: bool, height: float = HEIGHT, width: float = PANEL_WIDE):
+    """A figure of `count` panels: in a row, at most three of them, or one below the other."""
+    plt = _start()
+    columns = 1 if narrow else min(count, 3)
+    rows = -(-count // columns)
+    size = (PANEL_NARROW, height * rows) if narrow else (width * columns, height * rows)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    axes = list(grid.flat)
+    for spare in axes[count:]:
+        spare.remove()
+    return figure, axes[:count]
+
+
+def series(name: str, among: Sequence[str]) -> tuple[str, str]:
+    """Colour and marker of a model, system or task; a name without its own takes the next spare one."""
+    if name in SERIES:
+        return SERIES[name]
+    unknown = [other for other in among if other not in SERIES]
+    return SPARE[unknown.index(name) % len(SPARE)]
+
+
+def label(name: str, longest: int = 26) -> str:
+    """A name as figures spell it; a user's own is shortened and never read as mathematics."""
+    shown = LABELS.get(name, name)
+    shown = shown if len(shown) <= longest else shown[: longest - 1] + "…"
+    return shown.replace("$", r"\$")
+
+
+def _finish(axis, title: str, x: str, y: str) -> None:
+    import seaborn
+
+    axis.set(title=title, xlabel=x, ylabel=y)
+    seaborn.despine(ax=axis)
+
+
+def _band(axis, rows, x: str, y: str, name: str, among: Sequence[str], **style) -> None:
+    """One series over x with its interval, where there is one, as bars."""
+    colour, marker = series(name, among)
+    style = {"color": colour, "marker": marker, "label": label(name)} | style
+    rows = rows.dropna(subset=[y])
+    low, high = rows[y] - rows["low"], rows["high"] - rows[y]
+    axis.errorbar(rows[x], rows[y], yerr=[low.fillna(0).clip(lower=0), high.fillna(0).clip(lower=0)], elinewidth=0.9, **style)
+
+
+def _dots(axis, rows, value: str, kind: str, place: str, marker_of: str | None = None) -> None:
+    """Values with intervals as dots, one line of the axis a `place`, the `kind`s beside one another."""
+    places = list(dict.fromkeys(rows[place]))
+    kinds = list(dict.fromkeys(rows[kind]))
+    for i, name in enumerate(kinds):
+        part = rows[rows[kind] == name].dropna(subset=[value])
+        at = [places.index(p) + (i - (len(kinds) - 1) / 2) * 0.16 for p in part[place]]
+        colour, marker = series(name, kinds)
+        error = [(part[value] - part["low"]).fillna(0), (part["high"] - part[value]).fillna(0)]
+        axis.errorbar(part[value], at, xerr=error, color=colour, marker=marker, linestyle="none", label=label(name))
+    axis.set_yticks(range(len(places)), [label(p, 18) for p in places])
+    axis.set_ylim(len(places) - 0.4, -0.6)
+
+
+def _slope(axis, xs, start: float, order: int) -> None:
+    """A faint guide line of slope `order` through (xs[0], start)."""
+    ys = [start * (x / xs[0]) ** order for x in xs]
+    axis.plot(xs, ys, color=FAINT, linewidth=0.8, zorder=0)
+    axis.annotate(f"slope {order}", (xs[-1], ys[-1]), color=FAINT, fontsize=7, ha="right", va="bottom")
+
+
+def _legend(axis, outside: bool = False, **where) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    unique = dict(zip(labels, handles, strict=True))
+    if unique:
+        axis.legend(unique.values(), unique.keys(), handlelength=1.6, borderaxespad=0.2, **where)
+
+
+# ---------------------------------------------------------------- one function a figure
+
+
+def score(ask: Callable, narrow: bool):
+    """Continuity of each task and encoder, and similarity over lags."""
+    rows, lags = ask("FROM score WHERE mu IS NOT NULL ORDER BY mu DESC"), ask("FROM similarity ORDER BY task, lag")
+    figure, (left, right) = _panels(2, narrow, width=5.0 if not narrow else PANEL_WIDE)
+    _dots(left, rows, "mu", "encoder", "task")
+    left.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
+    _finish(left, "How continuous is each task?", "continuity mu (0: none, 1: full)", "")
+    _legend(left, title="latents of")
+    tasks = list(dict.fromkeys(rows["task"]))
+    shown = "s4d" if "s4d" in set(lags["encoder"]) else next(iter(lags["encoder"]), "")
+    for task in tasks:
+        part = lags[(lags["task"] == task) & (lags["encoder"] == shown)].dropna(subset=["mu_t"])
+        colour, marker = SPARE[tasks.index(task) % len(SPARE)]
+        right.plot(part["lag"], part["mu_t"], color=colour, marker=marker, label=label(task), markersize=3.5)
+    right.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
+    _finish(right, f"How far does likeness reach? ({label(shown)} latents)", "lag (steps)", "mu at this lag")
+    _legend(right)
+    return figure
+
+
+def mixtures(ask: Callable, narrow: bool):
+    """mu of the observations against eta."""
+    rows = ask("FROM mixtures WHERE mu IS NOT NULL ORDER BY construction, system, eta")
+    constructions = list(dict.fromkeys(rows["construction"]))
+    figure, axes = _panels(len(constructions), narrow, width=5.0)
+    systems = list(dict.fromkeys(rows["system"]))
+    for axis, construction in zip(axes, constructions, strict=True):
+        for system in systems:
+            part = rows[(rows["construction"] == construction) & (rows["system"] == system)]
+            _band(axis, part, "eta", "mu", system, systems)
+        axis.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
+        _finish(axis, f"{construction} mixture", "eta (0: discrete, 1: continuous)", "continuity mu")
+    _legend(axes[0])
+    return figure
+
+
+def forecast(ask: Callable, narrow: bool):
+    """Error against persistence, and the cross-fitted gap to the best architecture, over eta."""
+    setting = ask("SELECT construction, readout, horizon FROM forecast_eta ORDER BY construction, readout, horizon DESC LIMIT 1")
+    where = f"construction = '{setting.iloc[0, 0]}' AND readout = '{setting.iloc[0, 1]}' AND horizon = {setting.iloc[0, 2]}"
+    rows = ask(f"FROM forecast_eta WHERE {where} ORDER BY model, eta")
+    gaps = ask(f"FROM gap WHERE {where} ORDER BY model, eta") if "gap" in ask.tables else rows.iloc[:0]
+    figure, (left, right) = _panels(2, narrow, width=5.0)
+    models = list(dict.fromkeys(rows["model"]))
+    for model in models:
+        flat = {"linestyle": "--", "linewidth": 1.0} if model in ("persistence", "ridge") else {}
+        _band(left, rows[rows["model"] == model], "eta", "rmse_relative", model, models, **flat)
+    left.set_yscale("log")
+    _plain_log(left.yaxis)
+    _finish(left, "Error of the forecast", "eta (0: discrete, 1: continuous)", "RMSE / RMSE of persistence")
+    _legend(left)
+    for model in dict.fromkeys(gaps["model"]):
+        _band(right, gaps[gaps["model"] == model], "eta", "gap", model, models)
+    right.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
+    _finish(right, "Distance to the best architecture", "eta (0: discrete, 1: continuous)", "cross-fitted relative gap")
+    _legend(right)
+    return figure
+
+
+def convergence(ask: Callable, narrow: bool):
+    """Error against the sampling step at the smallest and largest amplitude, and the order over amplitudes."""
+    rows, orders = ask("FROM convergence_error ORDER BY model, method, scale, tau"), ask("FROM convergence_order ORDER BY scale")
+    scales = sorted(set(rows["scale"]))
+    scales = [scales[0], scales[-1]] if len(scales) > 1 else scales
+    figure, axes = _panels(len(scales) + 1, narrow)
+    models = list(dict.fromkeys(rows["model"]))
+    for axis, scale in zip(axes, scales, strict=False):
+        for (model, method), part in rows[rows["scale"] == scale].groupby(["model", "method"]):
+            _band(axis, part, "tau", "error", model, models, linestyle=METHOD_LINES.get(method, "-"), markersize=2.5)
+        taus = sorted(set(rows["tau"]))
+        zoh = rows[(rows["method"] == "zoh") & (rows["scale"] == scale)]["error"].dropna()
+        if len(taus) > 3 and len(zoh):
+            _slope(axis, taus[:4], 0.4 * zoh.min(), 1)
+        axis.set(xscale="log", yscale="log")
+        axis.set_xscale("log", base=2)
+        _finish(axis, f"Amplitude {scale:g}", "sampling step tau", "relative error")
+    _method_legend(axes[0], models, list(dict.fromkeys(rows["method"])))
+    for (model, method), part in orders.groupby(["model", "method"]):
+        style = {"linestyle": METHOD_LINES.get(method, "-"), "markersize": 3}
+        _band(axes[-1], part, "scale", "convergence_order", model, models, **style)
+    axes[-1].set_xscale("log", base=2)
+    axes[-1].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes[-1].set_ylim(bottom=0)
+    _finish(axes[-1], "Order of convergence", "amplitude", "order, three finest steps")
+    return figure
+
+
+def _method_legend(axis, models: Sequence[str], methods: Sequence[str]) -> None:
+    from matplotlib.lines import Line2D
+
+    handles = [
+        Line2D([], [], color=series(m, models)[0], marker=series(m, models)[1], label=label(m), markersize=3.5) for m in models
+    ]
+    handles += [Line2D([], [], color=FAINT, linestyle=METHOD_LINES.get(m, "-"), label=label(m)) for m in methods]
+    axis.legend(handles=handles, handlelength=2.2, fontsize=6.5, loc="lower right")
+
+
+def refinement(ask: Callable, narrow: bool):
+    """Drift of trained models' outputs when the step is halved, per system."""
+    rows = ask("FROM refinement_drift WHERE drift IS NOT NULL AND step_rule = 'delta' ORDER BY system, model, method, step_scale")
+    rows = rows if len(rows) else ask("FROM refinement_drift WHERE drift IS NOT NULL ORDER BY system, model, method, step_scale")
+    systems = list(dict.fromkeys(rows["system"]))
+    figure, axes = _panels(len(systems), narrow, width=5.0 if len(systems) < 3 else PANEL_WIDE)
+    models, methods = list(dict.fromkeys(rows["model"])), list(dict.fromkeys(rows["method"]))
+    loudest = rows["amplitude"].min()
+    for axis, system in zip(axes, systems, strict=True):
+        part = rows[(rows["system"] == system) & (rows["amplitude"] == loudest)]
+        for (model, method), line in part.groupby(["model", "method"]):
+            _band(axis, line, "step_scale", "drift", model, models, linestyle=METHOD_LINES.get(method, "-"))
+        steps = sorted(set(part["step_scale"]))
+        _slope(axis, steps, 0.6 * part["drift"].min(), 1)
+        axis.set_yscale("log")
+        axis.set_xscale("log", base=2)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        _plain_log(axis.yaxis)
+        _finish(axis, label(system), "step / step of training", "drift (sd of the output)")
+    _method_legend(axes[0], models, methods)
+    return figure
+
+
+def benchmark(ask: Callable, narrow: bool):
+    """Test accuracy of the architectures on the labelled tasks, with the majority class."""
+    rows = ask("FROM benchmark_cell WHERE accuracy IS NOT NULL ORDER BY task, model")
+    figure, (axis,) = _panels(1, narrow, width=6.5, height=1.3 + 0.45 * max(2, rows["task"].nunique()))
+    _dots(axis, rows, "accuracy", "model", "task")
+    tasks = list(dict.fromkeys(rows["task"]))
+    for i, task in enumerate(tasks):
+        share = rows[rows["task"] == task]["majority"].max()
+        axis.plot([share, share], [i - 0.3, i + 0.3], color=FAINT, linewidth=2, label="majority class")
+    axis.set_xlim(left=0)
+    _finish(axis, "Accuracy on labelled tasks", "test accuracy", "")
+    _legend(axis, loc="best")
+    return figure
+
+
+def alignment(ask: Callable, narrow: bool):
+    """Advantage of one architecture against mu, cell by cell, and the rank correlations of all pairs."""
+    pairs = ask("FROM alignment WHERE rho IS NOT NULL ORDER BY rho DESC")
+    figure, (left, right) = _panels(2, narrow, width=5.0)
+    names = list(pairs["pair"])
+    _advantage(left, ask, "s4d-s6" if "s4d-s6" in names else (names or ["s4d-s6"])[0])
+    right.errorbar(
+        pairs["rho"], range(len(pairs)), xerr=[pairs["rho"] - pairs["low"], pairs["high"] - pairs["rho"]],
+        color=SERIES["s4"][0], marker="o", linestyle="none",
+    )  # fmt: skip
+    right.set_yticks(range(len(pairs)), [" over ".join(map(label, name.split("-", 1))) for name in names])
+    right.set(xlim=(-1.05, 1.05), ylim=(max(len(pairs) - 0.4, 0.6), -0.6))
+    right.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
+    _finish(right, "Does advantage follow mu?", "rank correlation of mu and advantage", "")
+    return figure
+
+
+def _advantage(axis, ask: Callable, pair: str) -> None:
+    import seaborn
+
+    rows = ask(
+        f"SELECT system, eta, mu, avg(advantage) AS advantage FROM advantage WHERE pair = '{pair}' AND mu IS NOT NULL"
+        " AND construction = 'balanced' AND horizon = (SELECT max(horizon) FROM advantage) GROUP BY ALL ORDER BY ALL"
+    )
+    systems = list(dict.fromkeys(rows["system"]))
+    rows["shown"] = [label(system) for system in rows["system"]]
+    looks = {label(system): series(system, systems) for system in systems}
+    seaborn.scatterplot(
+        rows, x="mu", y="advantage", hue="shown", style="shown", ax=axis, s=28, linewidth=0,
+        palette={name: colour for name, (colour, _) in looks.items()},
+        markers={name: marker for name, (_, marker) in looks.items()},
+    )  # fmt: skip
+    axis.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
+    first, second = map(label, pair.split("-", 1))
+    _finish(axis, f"{first} against {second}", "continuity mu of the observations", f"log advantage of {first}")
+    _legend(axis, fontsize=6.5)
+
+
+def study(ask: Callable, narrow: bool):
+    """The story: how continuous tasks are, how continuous models are, and whether the two must match."""
+    wanted = [(_story_tasks, {"mixtures"}), (_story_models, {"convergence"}), (_story_match, {"forecast", "mixtures"})]
+    panels = [panel for panel, needs in wanted if needs <= ask.tables]
+    figure, axes = _panels(len(panels), narrow, height=2.6)
+    for axis, panel in zip(axes, panels, strict=True):
+        panel(axis, ask)
+    return figure
+
+
+def _story_tasks(axis, ask: Callable) -> None:
+    rows = ask("FROM mixtures WHERE mu IS NOT NULL AND construction = 'balanced' ORDER BY system, eta")
+    systems = list(dict.fromkeys(rows["system"]))
+    for system in systems:
+        _band(axis, rows[rows["system"] == system], "eta", "mu", system, systems, markersize=3)
+    _finish(axis, "Tasks from discrete to continuous", "eta", "continuity mu of the task")
+    _legend(axis, fontsize=6.5)
+
+
+def _story_models(axis, ask: Callable) -> None:
+    rows = ask(
+        "FROM convergence_error WHERE model IN ('s4', 's6') AND method IN ('zoh', 'averaged')"
+        " AND scale = (SELECT max(scale) FROM convergence) ORDER BY model, method, tau"
+    )
+    for (model, method), part in rows.groupby(["model", "method"]):
+        _band(axis, part, "tau", "error", model, ["s4", "s6"], linestyle=METHOD_LINES[method], markersize=3)
+    axis.set_yscale("log")
+    axis.set_xscale("log", base=2)
+    _method_legend(axis, ["s4", "s6"], list(dict.fromkeys(rows["method"])))
+    _finish(axis, "Models under refinement", "sampling step tau", "relative error, loudest input")
+
+
+def _story_match(axis, ask: Callable) -> None:
+    _advantage(axis, ask, "s4d-s6")
+    axis.set_title("Must the two match?")
+
+
+def _plain_log(axis) -> None:
+    """Numbers instead of powers of ten on a logarithmic axis of few decades."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.set_minor_formatter(NullFormatter())
+
+
+NEEDS = {
+    "study": (study, ()),
+    "score": (score, ("score", "similarity")),
+    "mixtures": (mixtures, ("mixtures",)),
+    "forecast": (forecast, ("forecast",)),
+    "convergence": (convergence, ("convergence",)),
+    "refinement": (refinement, ("refinement",)),
+    "benchmark": (benchmark, ("benchmark",)),
+    "alignment": (alignment, ("alignment", "forecast", "mixtures")),
+}
+FIGURES = tuple(NEEDS)
+
+
+class _Ask:
+    """A connection that answers with data frames, and the tables of it that have rows with status ok."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection):
+        self.connection = connection
+        there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+        count = "SELECT count(*) FROM {} WHERE status = 'ok'"
+        self.tables = {name for name in there & (set(tables.TABLES) - {"claims"})
+                       if connection.execute(count.format(name)).fetchall()[0][0]}  # fmt: skip
+
+    def __call__(self, sql: str):
+        return self.connection.sql(sql).df()
+
+
+def draw(name: str, connection: duckdb.DuckDBPyConnection, out_stem: Path | str) -> list[Path]:
+    """Draw figure `name` to `out_stem`.svg, .narrow.svg and .png; returns what was written.
+
+    Writes nothing, and removes what an earlier run left, where the study lacks the tables that the figure shows.
+    Raises ValueError for an unknown name.
+    """
+    if name not in NEEDS:
+        raise ValueError(f"no figure {name!r}; there are {', '.join(FIGURES)}")
+    function, needs = NEEDS[name]
+    ask = _Ask(connection)
+    paths = [Path(f"{out_stem}{ending}") for ending in (".svg", ".narrow.svg", ".png")]
+    enough = set(needs) <= ask.tables if needs else bool(ask.tables & {"mixtures", "convergence"})
+    if not enough:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return []
+    _save(function(ask, False), {"svg": paths[0], "png": paths[2]})
+    _save(function(ask, True), {"svg": paths[1]})
+    return paths
+
+
+def _save(figure, paths: dict[str, Path]) -> None:
+    import matplotlib.pyplot as plt
+
+    for kind, path in paths.items():
+        white = {"facecolor": "white"} if kind == "png" else {}
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        with tables.atomic(path) as temporary:
+            figure.savefig(temporary, format=kind, metadata=metadata, **white)
+    plt.close(figure)

@@ -1,0 +1,52 @@
+"""Labelled sequences, one task family a module, loaded when first used."""
+
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+
+from continuity.tasks.sequences import Sequences, Task, batches, read, write
+
+TASK_MODULES = {
+    "smnist": "continuity.tasks.smnist:load",
+    "listops": "continuity.tasks.listops:load",
+    "user": "continuity.tasks.user:load",
+}
+
+
+class _Tasks(Mapping):
+    def __getitem__(self, name: str) -> Callable[..., Task]:
+        if name not in TASK_MODULES:
+            raise KeyError(name)
+        module, function = TASK_MODULES[name].split(":")
+        return getattr(import_module(module), function)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TASK_MODULES)
+
+    def __len__(self) -> int:
+        return len(TASK_MODULES)
+
+
+TASKS: Mapping[str, Callable[..., Task]] = _Tasks()
+"""Name -> function that makes the task; importing this package imports none of them."""
+
+
+def make(entry: Mapping, seed: int = 0) -> Task:
+    """The task of a config entry: its `name` among TASKS, or a file of the user's where it has a `path`.
+
+    All other keys are arguments of that task's `load`. Raises ValueError for an unknown name or argument, and
+    InputProblem, one line a problem, for a file that cannot be used.
+    """
+    options = {key: value for key, value in entry.items() if key != "name"}
+    name = entry["name"]
+    if "path" in options:
+        return TASKS["user"](name=name, seed=seed, **options)
+    if name not in TASK_MODULES or name == "user":
+        known = ", ".join(task for task in TASKS if task != "user")
+        raise ValueError(f"there is no task {name!r}: choose one of {known}, or give a path")
+    try:
+        return TASKS[name](seed=seed, **options)
+    except TypeError as error:
+        raise ValueError(f"task {name}: {error}") from None
+
+
+__all__ = ["TASKS", "TASK_MODULES", "Sequences", "Task", "batches", "make", "read", "write"]

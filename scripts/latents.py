@@ -1,0 +1,29 @@
+"""Encode the test sequences of one task by one encoder."""
+
+import torch
+from continuity import latents, stage, tasks
+from continuity.benchmark import ends
+from continuity.models import build_model
+from continuity.training import seed_everything
+
+
+def encoder(job: stage.Job, task: tasks.Task):
+    cfg = job.cfg
+    if cfg["encoder"] == "raw":
+        return latents.raw(task)
+    if cfg["encoder"] == "random":
+        seed_everything(cfg["seed"])
+        return latents.embedding(build_model(cfg["model"], cfg["network"], **ends(task)))
+    model = build_model(cfg["model"], cfg["network"], **ends(task))
+    model.load_state_dict(torch.load(job.listed[0], weights_only=True))
+    return latents.embedding(model)
+
+
+def work(job: stage.Job) -> None:
+    stage.one_thread()
+    task = tasks.read(job.inputs["sequences"])
+    latents.write(task, "test", job.cfg["sequences"], encoder(job, task), job.outputs["latents"], job.identity)
+
+
+if __name__ == "__main__":
+    stage.run("latents", __doc__, work, ("latents",), {"sequences": "the task"})
