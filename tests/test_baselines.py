@@ -32,10 +32,9 @@ def test_the_penalty_is_the_best_one_on_the_validation_set():
 
 def test_columns_that_repeat_each_other_stay_finite():
     x, y = regression(2)
-    found = ridge(np.concatenate([x, x, np.ones((80, 1))], axis=1), y, alphas=(0.0,))
-    np.testing.assert_allclose(
-        found.predict(np.concatenate([x, x, np.ones((80, 1))], axis=1)), ridge(x, y, alphas=(0.0,)).predict(x), atol=1e-8
-    )
+    doubled = np.concatenate([x, x, np.ones((len(x), 1))], axis=1)
+    plain, repeated = ridge(x, y, alphas=(0.0,)), ridge(doubled, y, alphas=(0.0,))
+    np.testing.assert_allclose(repeated.predict(doubled), plain.predict(x), atol=1e-8)
 
 
 def test_no_change_is_a_zero_increment_and_the_last_steps_come_last():

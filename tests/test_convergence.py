@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from continuity import convergence, reference
 from continuity.flow import DenseFlow, ModalFlow, flow_of
-from continuity.intervals import mean_interval, t_quantile
-from continuity.random_systems import SYSTEMS, Cases, Signal, System, hippo_legs, hippo_normal
+from continuity.intervals import mean_interval
+from continuity.layers import hippo
+from continuity.random_systems import SYSTEMS, Cases, Signal, System
 from scipy.integrate import solve_ivp
 from scipy.linalg import expm
-from scipy.special import stdtrit
 
 MODELS = ("s4", "s4_matched", "s6_fixed", "s6")
 
@@ -195,11 +195,11 @@ def test_steps_equal_a_loop_of_matrix_exponentials(name, method):
 
 
 def test_dense_and_modal_flow_agree_and_ill_conditioned_bases_take_the_dense_one():
-    a = hippo_legs(8)[None]
+    a = hippo.legs(8)[0].numpy()[None]
     rng = np.random.default_rng(0)
     theta, v = rng.uniform(0, 3, (2, 5)), rng.standard_normal((2, 5, 8))
     modal, dense = flow_of(a), DenseFlow(a)
-    assert isinstance(modal, ModalFlow) and isinstance(flow_of(hippo_legs(24)[None]), DenseFlow)
+    assert isinstance(modal, ModalFlow) and isinstance(flow_of(hippo.legs(24)[0].numpy()[None]), DenseFlow)
     for name in ("exp_on", "phi1_on", "resolvent_on"):
         assert np.abs(getattr(modal, name)(theta, v) - getattr(dense, name)(theta, v)).max() < 1e-10
     for name in ("increment", "bilinear_increment"):
@@ -247,16 +247,13 @@ def test_sup_and_lipschitz_constant_are_tight_upper_bounds():
     assert np.all(speed <= signal.lipschitz * (1 + 1e-9)) and np.all(signal.lipschitz < 1.02 * speed)
 
 
-def test_hippo_matrices_have_their_known_spectrum():
-    a = hippo_legs(8)
-    assert np.linalg.eigvalsh((a + a.T) / 2)[-1] == pytest.approx(-0.5, abs=1e-12)
-    assert np.linalg.norm(a, 2) == pytest.approx(40.8, abs=0.05)
-    assert np.allclose(np.linalg.eigvals(hippo_normal(8)).real, -0.5)
+def test_hippo_has_the_norm_and_logarithmic_norm_of_the_bounds():
+    constants = SYSTEMS["s4"](Cases.random(2, (1,))).constants
+    assert constants["norm_a"][0] == pytest.approx(40.8, abs=0.05)
+    assert constants["log_norm"][0] == pytest.approx(-0.5, abs=1e-12)
 
 
-def test_t_interval_matches_scipy():
-    for freedom in (1, 2, 5, 19, 200):
-        assert t_quantile(0.975, freedom) == pytest.approx(stdtrit(freedom, 0.975), rel=1e-7)
+def test_mean_interval_is_students():
     centre, low, high = mean_interval([1.0, 2.0, 3.0, np.nan])
     assert (centre, (high - low) / 2) == (2.0, pytest.approx(4.302652729911275 / np.sqrt(3)))
 
@@ -264,7 +261,7 @@ def test_t_interval_matches_scipy():
 @pytest.mark.parametrize("arguments, words", [
     (dict(models=("s7",)), "s7"), (dict(methods=("euler",)), "euler"), (dict(read="later"), "later"),
     (dict(taus=(0.3,)), "does not divide"), (dict(taus=(0.25, 0.2)), "does not divide"), (dict(scales=(0,)), "scales"),
-    (dict(n_systems=0), "n_systems"), (dict(state=1), "state"), (dict(horizon=-1.0), "horizon"), (dict(scales=()), "scales")])
+    (dict(n_systems=0), "n_systems"), (dict(state=1), "state"), (dict(models=("s5",), state=5), "even"), (dict(horizon=-1.0), "horizon"), (dict(scales=()), "scales")])
 def test_bad_arguments_are_one_clear_line(arguments, words):
     with pytest.raises(ValueError, match=words) as error:
         convergence.run(**(dict(n_systems=1, scales=(1,), taus=(0.5,)) | arguments))

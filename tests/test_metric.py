@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from continuity import metric
+from continuity import lift, metric, pairs
 from continuity.metric import Similarity, fit_lift, shuffled, task_continuity, task_continuity_stream
 from scipy.special import hyp2f1
 
@@ -33,8 +33,10 @@ def far_mean(values_by_lag, length, first=129, last=384):
     return (values_by_lag(lags) * (length - lags)).sum() / (length - lags).sum()
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("max_separation", [13, None])
-def test_score_equals_the_sum_over_every_pair(max_separation):
+def test_score_equals_the_sum_over_every_pair(max_separation, compiled, monkeypatch):
+    monkeypatch.setattr(pairs, "HAVE_NUMBA", compiled and pairs.HAVE_NUMBA)
     rng = np.random.default_rng(0)
     sequences = [rng.standard_normal((length, 3)) for length in (40, 1, 23, 9)]
     sequences[0][5:9] = 0
@@ -46,12 +48,26 @@ def test_score_equals_the_sum_over_every_pair(max_separation):
     assert found.mu == pytest.approx(mu_t @ np.array([5, 4, 3, 2, 1]) / 15, abs=1e-12)
 
 
-def test_fft_and_shifted_products_agree(monkeypatch):
+@pytest.mark.parametrize("starts", [None, 100, 33, 1])
+def test_fft_shifted_products_and_the_compiled_pass_agree(starts, monkeypatch):
     u = np.random.default_rng(1).standard_normal((100, 5))
-    shifted_products = metric.lag_sums(u, 40)
-    monkeypatch.setattr(metric, "FFT_LAG", 1)
-    np.testing.assert_allclose(metric.lag_sums(u, 40), shifted_products, atol=1e-11)
-    assert metric.lag_sums(u[:7], 40)[7:].tolist() == [0.0] * 34
+    near, far = pairs.lag_sums(u, 40, starts), pairs.far_sum(u, 44, 60, starts)
+    pair_sums = pairs.pair_sums(u, 40, 44, 60, starts or 100)
+    np.testing.assert_allclose(pair_sums, [*near, far], atol=1e-10)
+    assert far == pytest.approx(sum(u[k] @ u[k + 44 : k + 61].sum(0) for k in range(starts or 100)), abs=1e-10)
+    monkeypatch.setattr(pairs, "FFT_LAG", 1)
+    np.testing.assert_allclose(pairs.lag_sums(u, 40, starts), near, atol=1e-10)
+    assert pairs.lag_sums(u[:7], 40, 7)[7:].tolist() == [0.0] * 34
+
+
+@pytest.mark.parametrize("channels", ["raw", "fourier", "delay"])
+def test_a_long_sequence_is_summed_in_pieces(channels, monkeypatch):
+    series = np.cumsum(np.random.default_rng(2).standard_normal((1, 1000, 2)), axis=1)
+    whole = task_continuity(series, channels=channels, bootstrap=0)
+    monkeypatch.setattr(metric, "PIECE", 37)
+    pieces = task_continuity(series, channels=channels, bootstrap=0)
+    np.testing.assert_allclose(pieces.mu_t, whole.mu_t, atol=1e-12)
+    np.testing.assert_array_equal(pieces.n_pairs, whole.n_pairs)
 
 
 @pytest.mark.parametrize("length", [400, 1024])
@@ -187,9 +203,9 @@ def test_one_channel_sees_more_than_signs():
 
 def test_the_lift_is_a_gaussian_kernel_of_median_bandwidth():
     values = np.random.default_rng(14).standard_normal((4000, 1))
-    lift = fit_lift([values])
-    a, b = lift(values[:1000]), lift(values[1000:2000])
-    cosine = (a * b).sum(1) / metric.FEATURES
+    kernel = fit_lift([values])
+    a, b = kernel(values[:1000]), kernel(values[1000:2000])
+    cosine = (a * b).sum(1) / lift.FEATURES
     distance = np.abs(values[:1000] - values[1000:2000])[:, 0] / values.std()
     bandwidth = np.median(np.abs(values[:2000] - values[2000:])) / values.std()
     assert np.abs(cosine - np.exp(-(distance**2) / (2 * bandwidth**2))).mean() < 0.1
@@ -197,7 +213,7 @@ def test_the_lift_is_a_gaussian_kernel_of_median_bandwidth():
 
 def test_delay_embedding_shortens_by_its_depth():
     found = task_continuity(np.random.default_rng(15).standard_normal((3, 300, 1)), channels="delay", bootstrap=0)
-    assert found.n_pairs[0] == 3 * (300 - metric.DELAYS)
+    assert found.n_pairs[0] == 3 * (300 - lift.DELAYS)
     assert found.kernel == "delay" and abs(found.mu) < 0.03
 
 

@@ -190,7 +190,7 @@ def view_documentation(sql: str) -> tuple[str, dict[str, tuple[str, str]]]:
     return head[0] if head else "", columns
 
 
-def _documentation(name: str) -> tuple[str, dict[str, tuple[str, str]]]:
+def documentation(name: str) -> tuple[str, dict[str, tuple[str, str]]]:
     """As `view_documentation`, for any table or view by its name."""
     if name in AIDS:
         return AIDS[name]
@@ -202,11 +202,16 @@ def _documentation(name: str) -> tuple[str, dict[str, tuple[str, str]]]:
     return row, inherited | own
 
 
+def meanings(name: str) -> dict[str, tuple[str, str]]:
+    """(unit, meaning) by column of a table or view; empty for an unknown name."""
+    return documentation(name)[1] if name in {*tables.TABLES, *AIDS, *dict(view_files())} else {}
+
+
 def comment(connection: duckdb.DuckDBPyConnection) -> None:
     """Write the meaning of every table, view and column into the database itself."""
     statements = []
     for name, kind, columns in relations(connection):
-        row, documented = _documentation(name)
+        row, documented = documentation(name)
         kind = "VIEW" if kind == "view" else "TABLE"
         statements.append(f"COMMENT ON {kind} {_quote(name)} IS {_literal(f'one row: {row}')}")
         for column, _ in columns:
@@ -231,12 +236,16 @@ def relations(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, str, lis
 
 
 def describe(tables_dir: Path | str) -> pa.Table:
-    """Every column of every table and view: table, kind, rows, column, type, unit, meaning."""
-    connection = open_tables(tables_dir)
+    """Every column of every table and view of a study: table, kind, rows, column, type, unit, meaning."""
+    return describe_connection(open_tables(tables_dir))
+
+
+def describe_connection(connection: duckdb.DuckDBPyConnection) -> pa.Table:
+    """As `describe`, for an open connection."""
     rows = []
     for name, kind, columns in relations(connection):
         count = connection.execute(f"SELECT count(*) FROM {_quote(name)}").fetchall()[0][0]
-        _, documented = _documentation(name)
+        _, documented = documentation(name)
         for column, type_ in columns:
             unit, meaning = documented.get(column, ("", ""))
             rows.append({"table": name, "kind": kind, "rows": count, "column": column, "type": type_.lower(),

@@ -146,11 +146,11 @@ def evaluate(connection: duckdb.DuckDBPyConnection, entries: list[dict], scales:
     sizes = {stage: _scale(connection, sql) for stage, sql in scales.items()}
     shown = ("claim", "stage", "statement", "source", "published")
     return [
-        {key: str(entry[key]).strip() for key in shown}
+        {"number": number} | {key: str(entry[key]).strip() for key in shown}
         | {"estimate": result.estimate, "low": result.low, "high": result.high, "p_value": result.p}
         | {"verdict": result.verdict, "reason": result.reason, "sql": " ".join(question(entry).split())}
         | {"scale": ": ".join(filter(None, [study, sizes.get(entry["stage"])]))}
-        for entry, result in zip(entries, results, strict=True)
+        for number, (entry, result) in enumerate(zip(entries, results, strict=True), 1)
     ]
 
 

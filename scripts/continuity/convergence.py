@@ -1,9 +1,9 @@
 """The convergence experiment: random S4 and S6 systems, their discretisations, the bounds and the half-sample law.
 
-Every system x' = Delta(u)(A x + f(u)), y = C(u) x is stepped on a grid of step tau with u held or averaged over a step, and
-compared at the grid's own instants with a reference trajectory (`continuity.reference`, relative tolerance 1e-11). Published
-setting (numerical_experiment.m of arXiv 2605.08539): 20 systems, N = 8, scales 2^(0:.5:5), steps 2^-10 … 2^-2, ZOH and bilinear,
-output read before the update.
+Every system x' = Delta(u)(A x + f(u)), y = C(u) x is stepped on a grid of step tau with u held or averaged over a step,
+and compared at the grid's own instants with a reference trajectory (`continuity.reference`, relative tolerance 1e-11).
+Published setting (numerical_experiment.m of arXiv 2605.08539): 20 systems, N = 8, scales 2^(0:.5:5), steps 2^-10 … 2^-2,
+ZOH and bilinear, output read before the update.
 """
 
 import numpy as np
@@ -32,16 +32,18 @@ def run(n_systems=20, scales=SCALES, taus=TAUS, seed=37, *, models=tuple(SYSTEMS
     """The experiment as a table with one row for each draw, model, method, scale and tau.
 
     models: names of `SYSTEMS`, or subclasses of `System`; methods: zoh, bilinear, averaged; state: N; horizon: T.
-    read: "before" the update (published), "after" it against y(t_k), or "next", after it against y(t_{k+1}); the averaged
-    rule, whose state already holds the newest sample, is always read in place.
+    read: "before" the update (published), "after" it against y(t_k), or "next", after it against y(t_{k+1}); the
+    averaged rule, whose state already holds the newest sample, is always read in place.
 
-    Columns: rel_linf = max|e|/max|y|, rel_rmse = rms(e)/rms(y), abs_linf = max|e|, all on the coarse grid; bound_* the bounds on
-    abs_linf by norm, logarithmic norm and its tight form; margin_log10 = log10(abs_linf) − bound_tight_log10 (below 0 where the
-    bound holds); law the half-sample law's prediction of abs_linf (NULL for the averaged rule, whose first-order term is zero);
-    k_star the law's constant, rel_linf = k_star tau to first order when read before the update; reference_error the
-    reference's estimated relative error. NULL where a number does not exist; status "diverged" where an error is not finite,
-    "unresolved" where the reference missed its tolerance.
+    rel_linf, rel_rmse, abs_linf: max|e|/max|y|, rms(e)/rms(y), max|e|, on the coarse grid
+    bound_…_log10: the bounds on abs_linf by norm, logarithmic norm and its tight form
+    margin_log10: log10(abs_linf) − bound_tight_log10, below 0 where the bound holds
+    law: the half-sample law's prediction of abs_linf; NULL for the averaged rule, whose first-order term is zero
+    k_star: the law's constant; read before the update, rel_linf = k_star tau to first order
+    reference_error: estimated relative error of the reference
 
+    Numbers that do not exist are NULL; status is "diverged" where an error is not finite and "unresolved" where the
+    reference missed its tolerance.
     Raises ValueError for unknown names and for steps that do not divide the horizon and one another.
     """
     systems = _systems(models)

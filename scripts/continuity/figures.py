@@ -4,6 +4,7 @@ Colours are Okabe and Ito's, told apart by every kind of colour vision; each ser
 tables give the same bytes.
 """
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,6 +59,7 @@ def _start():
     matplotlib.rcParams.update({
         "svg.hashsalt": "continuity", "svg.fonttype": "path", "figure.dpi": 100, "savefig.dpi": 200,
         "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 9, "axes.labelsize": 8.5, "legend.fontsize": 7.5,
+        "legend.title_fontsize": 7.5,
         "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
         "text.color": INK, "axes.labelcolor": INK, "axes.edgecolor": INK, "xtick.color": INK, "ytick.color": INK,
         "lines.linewidth": 1.5, "lines.markersize": 4.5, "axes.linewidth": 0.7, "legend.frameon": False,
@@ -128,10 +130,29 @@ def _slope(axis, xs, start: float, order: int) -> None:
     """A faint guide line of slope `order` through (xs[0], start)."""
     ys = [start * (x / xs[0]) ** order for x in xs]
     axis.plot(xs, ys, color=FAINT, linewidth=0.8, zorder=0)
-    axis.annotate(f"slope {order}", (xs[-1], ys[-1]), color=FAINT, fontsize=7, ha="right", va="bottom")
+    axis.annotate(f"slope {order}", (xs[-1], ys[-1]), color=FAINT, fontsize=7, ha="left", va="top")
 
 
-def _legend(axis, outside: bool = False, **where) -> None:
+SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def _logarithmic(axis, base: int = 10, powers: bool = True) -> None:
+    """A logarithmic x or y axis: ticks at powers of `base`, or at 1, 2 and 5 where it spans few decades."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    name = axis.axis_name
+    getattr(axis.axes, f"set_{name}scale")("log", base=base)
+    axis.set_major_locator(LogLocator(base, subs=(1,) if powers else (1, 2, 5)))
+    axis.set_minor_locator(NullLocator())
+
+    def spelled(value: float, _) -> str:
+        exponent = str(round(math.log(value, base))).translate(SUPERSCRIPT)
+        return f"{base}{exponent}" if powers else f"{value:g}"
+
+    axis.set_major_formatter(spelled)
+
+
+def _legend(axis, **where) -> None:
     handles, labels = axis.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
     if unique:
@@ -165,7 +186,7 @@ def mixtures(ask: Callable, narrow: bool):
     """mu of the observations against eta."""
     rows = ask("FROM mixtures WHERE mu IS NOT NULL ORDER BY construction, system, eta")
     constructions = list(dict.fromkeys(rows["construction"]))
-    figure, axes = _panels(len(constructions), narrow, width=5.0)
+    figure, axes = _panels(len(constructions), narrow, width=5.0 if len(constructions) > 1 else 6.5)
     systems = list(dict.fromkeys(rows["system"]))
     for axis, construction in zip(axes, constructions, strict=True):
         for system in systems:
@@ -179,8 +200,8 @@ def mixtures(ask: Callable, narrow: bool):
 
 def forecast(ask: Callable, narrow: bool):
     """Error against persistence, and the cross-fitted gap to the best architecture, over eta."""
-    setting = ask("SELECT construction, readout, horizon FROM forecast_eta ORDER BY construction, readout, horizon DESC LIMIT 1")
-    where = f"construction = '{setting.iloc[0, 0]}' AND readout = '{setting.iloc[0, 1]}' AND horizon = {setting.iloc[0, 2]}"
+    setting = "(construction, readout, horizon)"
+    where = f"{setting} = (SELECT {setting} FROM forecast_eta ORDER BY construction, readout, horizon DESC LIMIT 1)"
     rows = ask(f"FROM forecast_eta WHERE {where} ORDER BY model, eta")
     gaps = ask(f"FROM gap WHERE {where} ORDER BY model, eta") if "gap" in ask.tables else rows.iloc[:0]
     figure, (left, right) = _panels(2, narrow, width=5.0)
@@ -188,8 +209,7 @@ def forecast(ask: Callable, narrow: bool):
     for model in models:
         flat = {"linestyle": "--", "linewidth": 1.0} if model in ("persistence", "ridge") else {}
         _band(left, rows[rows["model"] == model], "eta", "rmse_relative", model, models, **flat)
-    left.set_yscale("log")
-    _plain_log(left.yaxis)
+    _logarithmic(left.yaxis, powers=False)
     _finish(left, "Error of the forecast", "eta (0: discrete, 1: continuous)", "RMSE / RMSE of persistence")
     _legend(left)
     for model in dict.fromkeys(gaps["model"]):
@@ -202,27 +222,27 @@ def forecast(ask: Callable, narrow: bool):
 
 def convergence(ask: Callable, narrow: bool):
     """Error against the sampling step at the smallest and largest amplitude, and the order over amplitudes."""
-    rows, orders = ask("FROM convergence_error ORDER BY model, method, scale, tau"), ask("FROM convergence_order ORDER BY scale")
+    rows = ask("FROM convergence_error ORDER BY model, method, scale, tau")
+    orders = ask("FROM convergence_order ORDER BY scale")
     scales = sorted(set(rows["scale"]))
     scales = [scales[0], scales[-1]] if len(scales) > 1 else scales
     figure, axes = _panels(len(scales) + 1, narrow)
     models = list(dict.fromkeys(rows["model"]))
-    for axis, scale in zip(axes, scales, strict=False):
+    for axis, scale in zip(axes[:-1], scales, strict=True):
         for (model, method), part in rows[rows["scale"] == scale].groupby(["model", "method"]):
             _band(axis, part, "tau", "error", model, models, linestyle=METHOD_LINES.get(method, "-"), markersize=2.5)
         taus = sorted(set(rows["tau"]))
         zoh = rows[(rows["method"] == "zoh") & (rows["scale"] == scale)]["error"].dropna()
         if len(taus) > 3 and len(zoh):
             _slope(axis, taus[:4], 0.4 * zoh.min(), 1)
-        axis.set(xscale="log", yscale="log")
-        axis.set_xscale("log", base=2)
+        _logarithmic(axis.xaxis, 2)
+        _logarithmic(axis.yaxis)
         _finish(axis, f"Amplitude {scale:g}", "sampling step tau", "relative error")
     _method_legend(axes[0], models, list(dict.fromkeys(rows["method"])))
     for (model, method), part in orders.groupby(["model", "method"]):
         style = {"linestyle": METHOD_LINES.get(method, "-"), "markersize": 3}
         _band(axes[-1], part, "scale", "convergence_order", model, models, **style)
-    axes[-1].set_xscale("log", base=2)
-    axes[-1].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    _logarithmic(axes[-1].xaxis, 2)
     axes[-1].set_ylim(bottom=0)
     _finish(axes[-1], "Order of convergence", "amplitude", "order, three finest steps")
     return figure
@@ -240,8 +260,10 @@ def _method_legend(axis, models: Sequence[str], methods: Sequence[str]) -> None:
 
 def refinement(ask: Callable, narrow: bool):
     """Drift of trained models' outputs when the step is halved, per system."""
-    rows = ask("FROM refinement_drift WHERE drift IS NOT NULL AND step_rule = 'delta' ORDER BY system, model, method, step_scale")
-    rows = rows if len(rows) else ask("FROM refinement_drift WHERE drift IS NOT NULL ORDER BY system, model, method, step_scale")
+    rows = ask(
+        "FROM refinement_drift WHERE drift IS NOT NULL ORDER BY system, model, method, step_scale"
+    )
+    rows = rows[rows["step_rule"] == "delta"] if "delta" in set(rows["step_rule"]) else rows
     systems = list(dict.fromkeys(rows["system"]))
     figure, axes = _panels(len(systems), narrow, width=5.0 if len(systems) < 3 else PANEL_WIDE)
     models, methods = list(dict.fromkeys(rows["model"])), list(dict.fromkeys(rows["method"]))
@@ -252,10 +274,8 @@ def refinement(ask: Callable, narrow: bool):
             _band(axis, line, "step_scale", "drift", model, models, linestyle=METHOD_LINES.get(method, "-"))
         steps = sorted(set(part["step_scale"]))
         _slope(axis, steps, 0.6 * part["drift"].min(), 1)
-        axis.set_yscale("log")
-        axis.set_xscale("log", base=2)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        _plain_log(axis.yaxis)
+        _logarithmic(axis.xaxis, 2)
+        _logarithmic(axis.yaxis, powers=False)
         _finish(axis, label(system), "step / step of training", "drift (sd of the output)")
     _method_legend(axes[0], models, methods)
     return figure
@@ -340,8 +360,8 @@ def _story_models(axis, ask: Callable) -> None:
     )
     for (model, method), part in rows.groupby(["model", "method"]):
         _band(axis, part, "tau", "error", model, ["s4", "s6"], linestyle=METHOD_LINES[method], markersize=3)
-    axis.set_yscale("log")
-    axis.set_xscale("log", base=2)
+    _logarithmic(axis.xaxis, 2)
+    _logarithmic(axis.yaxis)
     _method_legend(axis, ["s4", "s6"], list(dict.fromkeys(rows["method"])))
     _finish(axis, "Models under refinement", "sampling step tau", "relative error, loudest input")
 
@@ -349,15 +369,6 @@ def _story_models(axis, ask: Callable) -> None:
 def _story_match(axis, ask: Callable) -> None:
     _advantage(axis, ask, "s4d-s6")
     axis.set_title("Must the two match?")
-
-
-def _plain_log(axis) -> None:
-    """Numbers instead of powers of ten on a logarithmic axis of few decades."""
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
-    axis.set_major_formatter(lambda value, _: f"{value:g}")
-    axis.set_minor_formatter(NullFormatter())
 
 
 NEEDS = {
@@ -411,6 +422,8 @@ def draw(name: str, connection: duckdb.DuckDBPyConnection, out_stem: Path | str)
 def _save(figure, paths: dict[str, Path]) -> None:
     import matplotlib.pyplot as plt
 
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     for kind, path in paths.items():
         white = {"facecolor": "white"} if kind == "png" else {}
         metadata = {"Date": None} if kind == "svg" else {"Software": None}

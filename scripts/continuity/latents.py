@@ -6,10 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 
 from continuity import tables
-from continuity.network import SequenceModel
 from continuity.tasks.sequences import Sequences, Task
 
 
@@ -21,8 +19,9 @@ def raw(task: Task) -> Callable[[Sequences], list[np.ndarray]]:
     return lambda part: np.split(symbols[part.values], part.offsets[1:-1])
 
 
-def embedding(model: SequenceModel) -> Callable[[Sequences], list[np.ndarray]]:
-    """The output (L, d_model) of a network's encoder, before any layer."""
+def embedding(model) -> Callable[[Sequences], list[np.ndarray]]:
+    """The output (L, d_model) of the encoder of `model`, a `SequenceModel`, before any layer."""
+    import torch
 
     @torch.no_grad()
     def encode(part: Sequences) -> list[np.ndarray]:

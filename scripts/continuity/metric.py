@@ -8,7 +8,7 @@
 
 After Yu, Lyu and Erichson (arXiv 2605.08539). s_0 is measured, because a zero vector is not like itself, and beta
 uses a window of lags fixed in steps, because a mean over all far pairs depends on the length of the sequences.
-Nothing is sampled: every pair of every sequence counts, in float64, through shifted products and prefix sums.
+Nothing is sampled: every pair of every sequence counts, in float64, through shifted products and prefix sums (`pairs`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-CHANNELS = ("auto", "raw", "fourier", "delay")
+from continuity.lift import CHANNELS, Lift, fit_lift
+from continuity.pairs import pair_counts, pair_sums, unit_vectors
+
 WEIGHTS = ("linear", "uniform")
-FEATURES = 64  # random frequencies of the lift; each gives a cosine and a sine
-DELAYS = 8  # steps of a delay embedding
 GROUPS = 16384  # rows that an accumulator keeps; above it neighbouring samples share a row
-FFT_LAG = 64  # above this lag one FFT is cheaper than that many shifted products
+PIECE = 1 << 16  # steps of a long sequence that are summed at a time
+RUNS = 4096  # runs of steps that the blocks of a single sequence are made of
 CONSTANT = 1e-9  # self similarity less far similarity below which a set is constant
-LIFT_SAMPLE = 4096  # values that the bandwidth of the lift is measured on
 
 
 @dataclass(frozen=True)
@@ -51,117 +51,6 @@ class Continuity:
 
 
 @dataclass(frozen=True)
-class Lift:
-    """A map of every step to the vector that the cosine is taken of.
-
-    "raw" changes nothing. "fourier" sends the standardised step z to (cos Fz, sin Fz), frequencies F (FEATURES, d)
-    drawn once from a normal law of deviation 1/bandwidth: its cosine is a Gaussian kernel, the bandwidth the median
-    distance of two steps (Rahimi and Recht 2007). "delay" stacks the DELAYS latest standardised steps.
-    """
-
-    kind: str
-    mean: np.ndarray
-    deviation: np.ndarray
-    frequencies: np.ndarray
-
-    def __call__(self, sequence: np.ndarray) -> np.ndarray:
-        """(L, d) -> (L', d'), float64."""
-        if self.kind == "raw":
-            return sequence
-        z = (sequence - self.mean) / self.deviation
-        if self.kind == "delay":
-            steps = len(z) - DELAYS + 1
-            return np.concatenate([z[i : i + max(steps, 0)] for i in range(DELAYS)], axis=1)
-        phase = z @ self.frequencies.T
-        return np.concatenate([np.cos(phase), np.sin(phase)], axis=1)
-
-
-def fit_lift(sequences: list[np.ndarray], channels: str = "auto", seed: int = 0) -> Lift:
-    """The lift of a set of (L, d) sequences.
-
-    "auto" is "fourier" for one channel, where a cosine sees only signs, and "raw" for more.
-    Raises ValueError for an unknown `channels`.
-    """
-    if channels not in CHANNELS:
-        raise ValueError(f"channels is {channels!r}: choose one of {', '.join(CHANNELS)}")
-    d = sequences[0].shape[1] if sequences else 1
-    kind = ("fourier" if d == 1 else "raw") if channels == "auto" else channels
-    mean, deviation, frequencies = np.zeros(d), np.ones(d), np.zeros((FEATURES, d))
-    if kind == "raw":
-        return Lift(kind, mean, deviation, frequencies)
-    steps = np.concatenate(sequences) if sequences else np.zeros((0, d))
-    if len(steps):
-        mean, deviation = steps.mean(0), steps.std(0)
-        deviation = np.where(deviation > 1e-6 * np.abs(steps).max(0), deviation, np.inf)
-    if kind == "fourier":
-        rng = np.random.default_rng([seed, 1])
-        z = (steps - mean) / deviation
-        a, b = z[rng.integers(len(z), size=(2, LIFT_SAMPLE))] if len(z) else np.zeros((2, 1, d))
-        distance = np.linalg.norm(a - b, axis=1)
-        apart = distance[distance > 0]
-        bandwidth = np.median(apart) if len(apart) else 1.0
-        frequencies = rng.standard_normal((FEATURES, d)) / bandwidth
-    return Lift(kind, mean, deviation, frequencies)
-
-
-def lag_sums(unit: np.ndarray, max_lag: int) -> np.ndarray:
-    """Sum over k of u_k . u_{k+t} for t = 0 ... max_lag: (L, d) -> (max_lag + 1,). Zero from t = L on."""
-    length, d = unit.shape
-    lags = min(max_lag + 1, length)
-    sums = np.zeros(max_lag + 1)
-    if max_lag > FFT_LAG:
-        size = 1 << (length + lags - 1).bit_length()
-        spectrum = np.fft.rfft(np.ascontiguousarray(unit.T), n=size)
-        power = (spectrum.real**2 + spectrum.imag**2).sum(0)
-        sums[:lags] = np.fft.irfft(power, n=size)[:lags]
-    else:
-        flat = np.ascontiguousarray(unit).ravel()
-        for lag in range(lags):
-            sums[lag] = flat[: (length - lag) * d] @ flat[lag * d :]
-    return sums
-
-
-def far_sum(unit: np.ndarray, first: int, last: int) -> float:
-    """Sum of u_k . u_{k+t} over k and first <= t <= last: (L, d) -> a number, in O(L d) by a prefix sum."""
-    length, d = unit.shape
-    prefix = _prefix(unit)
-    return _against(unit, prefix, min(last + 1, length)) - _against(unit, prefix, min(first, length))
-
-
-def _against(unit: np.ndarray, prefix: np.ndarray, shift: int) -> float:
-    """Sum over k of u_k . prefix[min(k + shift, L)]."""
-    length, d = unit.shape
-    within = (length - shift) * d
-    total = unit.ravel()[:within] @ prefix.ravel()[shift * d : shift * d + within]
-    return total + (prefix[length] - prefix[length - shift]) @ prefix[length]
-
-
-def _prefix(rows: np.ndarray) -> np.ndarray:
-    """Sums of the first 0, 1 ... L rows: (L, d) -> (L + 1, d)."""
-    prefix = np.empty((len(rows) + 1, rows.shape[1]))
-    prefix[0] = 0
-    np.cumsum(rows, axis=0, out=prefix[1:])
-    return prefix
-
-
-def far_sums(unit: np.ndarray, first: int, last: int) -> np.ndarray:
-    """The terms of `far_sum` by the position k that a pair starts at: (L, d) -> (L,)."""
-    length, prefix = len(unit), _prefix(unit)
-    start = np.minimum(np.arange(length) + first, length)
-    stop = np.minimum(np.arange(length) + last + 1, length)
-    return np.einsum("kd,kd->k", unit, prefix[stop] - prefix[start])
-
-
-def _unit(latents: np.ndarray) -> np.ndarray:
-    norm = np.sqrt(np.einsum("kd,kd->k", latents, latents))
-    return latents * np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)[:, None]
-
-
-def _counts(length: int, lags: np.ndarray) -> np.ndarray:
-    return np.maximum(length - lags, 0)
-
-
-@dataclass(frozen=True)
 class _Plan:
     max_lag: int
     first: int
@@ -173,27 +62,20 @@ class _Plan:
         """Sums in a row: lags 0 ... max_lag and the far one; as many counts follow."""
         return self.max_lag + 2
 
-    def sample(self, latents: np.ndarray) -> np.ndarray:
-        """Sums and counts of one sequence: [sums at lag 0 ... T, far sum, counts at lag 0 ... T, far count]."""
-        unit, length = _unit(latents), len(latents)
-        last = length - 1 if self.last is None else self.last
-        near = np.arange(self.max_lag + 1)
-        sums = [*lag_sums(unit, self.max_lag), far_sum(unit, self.first, last)]
-        far = _counts(length, np.arange(self.first, max(min(last, length - 1), self.first - 1) + 1)).sum()
-        return np.array([*sums, *_counts(length, near), far], dtype=np.float64)
+    def rows(self, sequence: np.ndarray, lift: Lift, size: int) -> Iterator[np.ndarray]:
+        """Sums and counts of the pairs that begin in each run of `size` steps: (2 width,), the sums first."""
+        steps = len(sequence) - lift.spent
+        last = max(steps - 1, 0) if self.last is None else self.last
+        for start in range(0, steps, size):
+            starts = min(size, steps - start)
+            unit = unit_vectors(lift(sequence[start : start + starts + last + lift.spent]))
+            options = (self.max_lag, self.first, last, starts)
+            yield np.concatenate([pair_sums(unit, *options), pair_counts(len(unit), *options)])
 
-    def positions(self, latents: np.ndarray) -> np.ndarray:
-        """The rows of `sample` by the position that a pair starts at: (L, 2 (T + 2)); their sum is the sample's."""
-        unit, length = _unit(latents), len(latents)
-        last = length - 1 if self.last is None else self.last
-        rows = np.zeros((length, 2 * self.width))
-        for lag in range(min(self.max_lag + 1, length)):
-            rows[: length - lag, lag] = np.einsum("kd,kd->k", unit[: length - lag], unit[lag:])
-            rows[: length - lag, self.width + lag] = 1
-        rows[:, self.width - 1] = far_sums(unit, self.first, last)
-        remaining = length - 1 - np.arange(length)
-        rows[:, -1] = np.maximum(np.minimum(remaining, last) - self.first + 1, 0)
-        return rows
+    def sample(self, sequence: np.ndarray, lift: Lift) -> np.ndarray:
+        """Sums and counts of one sequence, in pieces of PIECE steps where the far window is bounded."""
+        size = max(len(sequence), 1) if self.last is None else PIECE
+        return sum(self.rows(sequence, lift, size), np.zeros(2 * self.width))
 
     def read(self, totals: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """similarity (..., T), beta (...), mu_t (..., T) and mu (...) of totals (..., 2 (T + 2)), NaN if undefined."""
@@ -257,10 +139,9 @@ class Similarity:
             self.d = sequence.shape[1] if self.d is None else self.d
             if sequence.shape[1] != self.d:
                 raise ValueError(f"sequence {self.n_sequences} has {sequence.shape[1]} channels, the first {self.d}")
-            lifted = self.lift(sequence)
-            self._only = lifted if self.n_sequences == 0 else None
+            self._only = sequence if self.n_sequences == 0 else None
             self.n_sequences += 1
-            self._append(self.plan.sample(lifted))
+            self._append(self.plan.sample(sequence, self.lift))
         return self
 
     def _append(self, row: np.ndarray) -> None:
@@ -319,14 +200,15 @@ class Similarity:
         return totals
 
     def _blocks(self) -> np.ndarray:
-        rows = self.plan.positions(self._only)
-        length = len(rows)
-        size = min(max(4 * self.plan.max_lag, round(2 * length ** (1 / 2))), length)
-        prefix = _prefix(rows)
-        block = prefix[size:] - prefix[:-size]
+        """Totals of series put together from blocks of the only one, drawn with replacement (Kuensch 1989)."""
+        length = len(self._only) - self.lift.spent
+        run = max(4, -(-length // (RUNS if self.plan.last is not None else 128)))
+        rows = np.stack(list(self.plan.rows(self._only, self.lift, run)))
+        size = min(-(-max(4 * self.plan.max_lag, round(2 * length**0.5)) // run), len(rows))
+        block = np.lib.stride_tricks.sliding_window_view(rows, size, axis=0).sum(-1)
         rng = np.random.default_rng([self.seed, 2])
-        starts = rng.integers(len(block), size=(self.bootstrap, -(-length // size)))
-        return np.stack([block[s].sum(0) for s in starts]) if self.bootstrap else np.empty((0, rows.shape[1]))
+        starts = rng.integers(len(block), size=(self.bootstrap, -(-len(rows) // size)))
+        return np.array([block[drawn].sum(0) for drawn in starts]).reshape(self.bootstrap, rows.shape[1])
 
 
 def _interval(mu: np.ndarray) -> tuple[float | None, float | None]:

@@ -12,21 +12,10 @@ from numpy.polynomial import chebyshev
 
 from continuity.bounds import s4_bound, s6_bound, switch_bound
 from continuity.flow import flow_of
+from continuity.layers import hippo
 
 BASE_DELTA = 0.01
 DEGREE = 20
-
-
-def hippo_legs(n):
-    """The HiPPO-LegS matrix (n, n): −(i+1) on the diagonal, −sqrt((2i+1)(2j+1)) below it."""
-    root = np.sqrt(2 * np.arange(n) + 1.0)
-    return np.tril(-np.outer(root, root), -1) - np.diag(np.arange(n) + 1.0)
-
-
-def hippo_normal(n):
-    """The normal part of HiPPO-LegS, HiPPO + v v^T / 2 with v_i = sqrt(2i+1): eigenvalues −1/2 ± i omega."""
-    root = np.sqrt(2 * np.arange(n) + 1.0)
-    return hippo_legs(n) + np.outer(root, root) / 2
 
 
 class Signal:
@@ -37,7 +26,7 @@ class Signal:
         self.horizon = horizon
 
     def __call__(self, times):
-        """Values (cases, M, H) at times (M,) or (cases, M)."""
+        """Values (cases, M, H) at times (M,)."""
         return self._values(self.coefficients, times)
 
     @property
@@ -65,11 +54,10 @@ class Signal:
         return Signal(self.coefficients[index], self.horizon)
 
     def _values(self, coefficients, times):
-        x = 2 * np.atleast_2d(times) / self.horizon - 1
-        if len(x) == 1:
-            return chebyshev.chebvander(x[0], coefficients.shape[-1] - 1) @ coefficients.swapaxes(1, 2)
-        c = np.moveaxis(coefficients, -1, 0)[:, :, None, :]   # (degree + 1, cases, 1, H)
-        return chebyshev.chebval(x[..., None], c, tensor=False)
+        cases, channels, terms = coefficients.shape
+        polynomials = chebyshev.chebvander(2 * times / self.horizon - 1, terms - 1)   # (M, degree + 1)
+        values = coefficients.reshape(-1, terms) @ polynomials.T
+        return values.reshape(cases, channels, -1).swapaxes(1, 2)
 
     def _sup(self, coefficients):
         degree = 2 * max(coefficients.shape[-1] - 1, 1)      # of |u|^2
@@ -109,7 +97,7 @@ class Cases:
         b, c, weight, coefficients = (np.array(x) for x in zip(*rows, strict=True))
         scale = np.repeat(np.asarray(scales, float), n)
         draw = np.tile(np.arange(n), len(scales))
-        return cls(A=hippo_legs(state), B=b[draw][:, :, None], C=c[draw][:, None, :], weight=weight[draw],
+        return cls(A=hippo.legs(state)[0].numpy(), B=b[draw][:, :, None], C=c[draw][:, None, :], weight=weight[draw],
                    bias=float(np.log(np.expm1(BASE_DELTA))), coefficients=scale[:, None] * coefficients[draw],
                    scale=scale, draw=draw, seed=seed, horizon=horizon)
 
@@ -159,24 +147,22 @@ class System:
     def take(self, index):
         """The same system for the cases in `index` only."""
         part = copy.copy(self)
+        vars(part).pop("constants", None)
         n = len(self.C)
-        for name, value in vars(self).items():
+        for name, value in list(vars(part).items()):
             if hasattr(value, "take") and not isinstance(value, np.ndarray):
                 setattr(part, name, value.take(index))
             elif isinstance(value, np.ndarray) and len(value) == n and n > 1:
                 setattr(part, name, value[index])
         return part
 
-    def norms(self):
-        """Spectral norms and logarithmic norm that the bounds read, each (1 or cases,)."""
+    @cached_property
+    def constants(self):
+        """What the bounds of all systems read: spectral norms, logarithmic norm, sup |u|, sup |u'|, each (1 or cases,)."""
         symmetric = (self.A + self.A.conj().swapaxes(1, 2)) / 2
         return dict(norm_a=np.linalg.norm(self.A, 2, (1, 2)), log_norm=np.linalg.eigvalsh(symmetric)[:, -1],
-                    norm_b=np.linalg.norm(self.B, 2, (1, 2)), norm_c=np.linalg.norm(self.C, 2, (1, 2)))
-
-    def constants(self):
-        """Everything that the bounds of all systems read."""
-        return self.norms() | dict(lipschitz=self.signal.lipschitz, amplitude=self.signal.sup,
-                                   horizon=self.signal.horizon)
+                    norm_b=np.linalg.norm(self.B, 2, (1, 2)), norm_c=np.linalg.norm(self.C, 2, (1, 2)),
+                    lipschitz=self.signal.lipschitz, amplitude=self.signal.sup, horizon=self.signal.horizon)
 
 
 class S4(System):
@@ -190,7 +176,7 @@ class S4(System):
         return self.delta
 
     def bound(self, kind, tau, method, read):
-        return s4_bound(**self.constants(), delta=self.delta[:, 0], tau=tau, method=method, read=read, kind=kind)
+        return s4_bound(**self.constants, delta=self.delta[:, 0], tau=tau, method=method, read=read, kind=kind)
 
 
 class S6(System):
@@ -218,7 +204,7 @@ class S6(System):
     def bound(self, kind, tau, method, read):
         weight = np.abs(self.weight[:, 0])
         largest = np.logaddexp(0.0, weight * self.signal.sup + self.bias)
-        return s6_bound(**self.constants(), weight=weight, max_delta=largest, tau=tau, method=method, read=read,
+        return s6_bound(**self.constants, weight=weight, max_delta=largest, tau=tau, method=method, read=read,
                         kind=kind)
 
 
@@ -242,7 +228,7 @@ class FixedS6(S6):
         return self.delta
 
     def bound(self, kind, tau, method, read):
-        return s6_bound(**self.constants(), weight=0.0, max_delta=self.delta[:, 0], tau=tau, method=method, read=read,
+        return s6_bound(**self.constants, weight=0.0, max_delta=self.delta[:, 0], tau=tau, method=method, read=read,
                         kind=kind)
 
 
@@ -252,16 +238,17 @@ class SwitchedS6(S6):
     def __init__(self, cases):
         super().__init__(cases)
         self.high = BASE_DELTA + S6(cases).mean_gate()
+        self.switches = self.signal.zeros()
 
     def gate(self, u):
         return np.where(u[..., 0] > 0, self.high, BASE_DELTA)
 
     def breaks(self):
-        return self.signal.zeros()
+        return self.switches
 
     def bound(self, kind, tau, method, read):
-        jumps = (self.breaks() < self.signal.horizon).sum(1)
-        return switch_bound(**self.constants(), jumps=jumps, low=BASE_DELTA, high=self.high[:, 0], tau=tau,
+        jumps = (self.switches < self.signal.horizon).sum(1)
+        return switch_bound(**self.constants, jumps=jumps, low=BASE_DELTA, high=self.high[:, 0], tau=tau,
                             method=method, read=read, kind=kind)
 
 
@@ -276,9 +263,10 @@ class S5(System):
 
     def __init__(self, cases):
         state = len(cases.A)
-        rates, basis = np.linalg.eig(hippo_normal(state))
-        keep = np.argsort(rates.imag)[state // 2:]
-        rates, basis = rates[keep], basis[:, keep]
+        if state % 2:
+            raise ValueError(f"s5 holds conjugate pairs: state must be even, not {state}")
+        frequencies, basis = (x.numpy() for x in hippo.normal_part(state)[:2])
+        rates = -0.5 + 1j * frequencies
         rows = [self._row(cases, draw, rates, basis) for draw in range(cases.draw.max() + 1)]
         a, b, c, extra = (np.array(x)[cases.draw] for x in zip(*rows, strict=True))
         self.A, self.B, self.C = a, b, c
@@ -298,7 +286,7 @@ class S5(System):
         return np.ones((len(self.C), 1))
 
     def bound(self, kind, tau, method, read):
-        return s4_bound(**self.constants(), delta=1.0, tau=tau, method=method, read=read, kind=kind)
+        return s4_bound(**self.constants, delta=1.0, tau=tau, method=method, read=read, kind=kind)
 
 
 SYSTEMS = {"s4": S4, "s4_matched": MatchedS4, "s6_fixed": FixedS6, "s6": S6, "s5": S5, "s6_switched": SwitchedS6}

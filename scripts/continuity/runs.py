@@ -4,6 +4,7 @@ import datetime
 import hashlib
 import platform
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -32,8 +33,7 @@ def machine(device: str = "cpu") -> dict:
     """Where a run happens: device, threads, versions and host, as the runs table spells them."""
     from importlib import metadata
 
-    import torch
-
+    torch = sys.modules.get("torch")  # a stage that does not use torch does not wait for it
     versions = {"python": platform.python_version()}
     for name in ("torch", "numpy", "numba", "pyarrow"):
         try:
@@ -43,7 +43,7 @@ def machine(device: str = "cpu") -> dict:
     name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     return {
         "device": f"{device}: {name}",
-        "threads": torch.get_num_threads(),
+        "threads": torch.get_num_threads() if torch else None,
         "versions": canonical(versions),
         "host": socket.gethostname(),
     }

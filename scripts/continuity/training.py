@@ -220,6 +220,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         loss = self.loss(self.model(x, lengths=lengths), y)
         loss.backward()
+        loss = loss.detach()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.budget.clip)
         if not (torch.isfinite(loss) and torch.isfinite(norm)):
             raise Diverged(
@@ -227,7 +228,7 @@ class Trainer:
                 f"learning rate {self.budget.lr * factor:.2g}"
             )
         self.optimizer.step()
-        return float(loss.detach())
+        return float(loss)
 
     def _save(self) -> None:
         self.saved = time.monotonic()

@@ -30,12 +30,22 @@ def power_kernel(log_a, weight, length: int):
     """
     size = max(1, round(length ** 0.5))
     blocks = -(-length // size)
-    steps = torch.arange(max(size, blocks), device=log_a.device)
-    fine = torch.exp(log_a.unsqueeze(-1) * steps[:size])  # (D, N, size)
-    coarse = weight.unsqueeze(-1) * torch.exp(log_a.unsqueeze(-1) * (steps[:blocks] * size))  # (D, N, blocks)
+    fine = power_table(log_a, size)  # (D, N, size)
+    coarse = power_table(log_a * size, blocks, weight)  # (D, N, blocks)
     left = torch.cat([coarse.real, -coarse.imag], 1).transpose(1, 2)  # (D, blocks, 2N)
     right = torch.cat([fine.real, fine.imag], 1)  # (D, 2N, size)
     return 2 * (left @ right).reshape(log_a.shape[0], -1)[:, :length]
+
+
+def power_table(log_a, count, weight=None):
+    """weight a^l for l < count: (…, count); the same two levels again, since a complex exponential costs ten products."""
+    size = max(1, round(count ** 0.5))
+    steps = torch.arange(max(size, -(-count // size)), device=log_a.device)
+    fine = torch.exp(log_a.unsqueeze(-1) * steps[:size])
+    coarse = torch.exp(log_a.unsqueeze(-1) * (steps[: -(-count // size)] * size))
+    if weight is not None:
+        coarse = weight.unsqueeze(-1) * coarse
+    return (coarse.unsqueeze(-1) * fine.unsqueeze(-2)).flatten(-2)[..., :count]
 
 
 def held_input(u, rule):

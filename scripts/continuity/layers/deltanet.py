@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from continuity.layers.base import SequenceLayer, check_heads
-from continuity.layers.chunked import delta_rule
+from continuity.layers.matrix_scan import delta_rule
 from continuity.layers.parts import HeadNorm, ShortConvolution, full, heads
 
 

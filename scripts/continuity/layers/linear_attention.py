@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from continuity.layers.base import SequenceLayer, check_heads
-from continuity.layers.chunked import decayed_attention
+from continuity.layers.matrix_scan import decayed_attention
 from continuity.layers.parts import HeadNorm, full, heads
 
 

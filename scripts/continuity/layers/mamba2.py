@@ -6,7 +6,7 @@ from torch import nn
 
 from continuity.discretization import inverse_softplus, log_uniform, phi1
 from continuity.layers.base import SequenceLayer, check_count, check_heads
-from continuity.layers.chunked import decayed_attention
+from continuity.layers.matrix_scan import decayed_attention
 from continuity.layers.parts import HeadNorm, ShortConvolution, full, heads
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from continuity.discretization import inverse_softplus, log_uniform, phi1
 from continuity.layers.base import SequenceLayer, check_count
-from continuity.layers.chunked import decayed_attention
+from continuity.layers.matrix_scan import decayed_attention
 from continuity.layers.parts import HeadNorm, full
 
 
