@@ -58,7 +58,8 @@ def test_s6_bound_is_its_formula_even_beyond_float64(kind, delta, method, read, 
 def test_norm_bound_explodes_where_the_logarithmic_norm_grows_as_the_fourth_power_of_amplitude():
     scale = 2.0 ** np.arange(2, 11)
     arguments = NORMS | dict(amplitude=5 * scale, lipschitz=30 * scale)
-    norm, lognorm = (s6_bound(**arguments, weight=1.0, max_delta=5 * scale, tau=TAU, kind=k) for k in ("norm", "lognorm"))
+    arguments |= dict(weight=1.0, max_delta=5 * scale, tau=TAU)
+    norm, lognorm = (s6_bound(**arguments, kind=kind) for kind in ("norm", "lognorm"))
     assert np.all(np.isfinite(norm)) and norm[-1] > 1e5
     assert np.diff(lognorm)[-1] / np.log10(2) == pytest.approx(4, abs=0.01)
 

@@ -4,14 +4,15 @@ For x' = Delta(u)(A x + f(u)), y = C(u) x, x(0) = 0, sampled with step tau and r
 
     max_k |y_k − y(t_k)| <= K tau + E,
 
-where K belongs to the hold (zero-order hold is exact for held input), E to the bilinear rule, and the averaged rule, whose
-input is off by half as much, has K/2. Corollaries 1 and 2 of arXiv 2605.08539, here for any horizon T and with:
+where K belongs to the hold (zero-order hold is exact for held input), E to the bilinear rule, and the averaged rule,
+whose input is off by half as much, has K/2. Corollaries 1 and 2 of arXiv 2605.08539, here for any horizon T and with:
 
-- kind "norm": growth by the spectral norm, exp(Delta |A| T); "lognorm": by mu = lambda_max((A + A^T)/2) <= 0, which keeps
+- kind "norm": growth by the spectral norm, exp(Delta |A| T); "lognorm": by mu = lambda_max((A + A^T)/2) <= 0, with
   m = min(1/|mu|, Delta T) in place of the exponential; "tight": "lognorm" with a closer term for the product f(u);
 - read "before" the update (published), "after" it against y(t_k), or "next": after it against y(t_{k+1}).
 
-Arguments are broadcast: norm_a, norm_b, norm_c spectral norms; log_norm mu; amplitude M_u = sup |u|; lipschitz L_u = sup |u'|.
+Arguments are broadcast: norm_a, norm_b, norm_c spectral norms; log_norm mu; amplitude M_u = sup |u|; lipschitz
+L_u = sup |u'|.
 """
 
 import numpy as np
@@ -41,7 +42,7 @@ def s4_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, delta, t
 
 def s6_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, weight, max_delta, tau, horizon=1.0,
              method="zoh", read="before", kind="norm"):
-    """log10 of the bound for Delta(u) = softplus(w u + b), f = B u^2, C(u) = u C; weight = |w|, max_delta M = sup Delta(u).
+    """log10 of the bound for Delta(u) = softplus(w u + b), f = B u^2, C(u) = u C; weight |w|, max_delta M = sup Delta.
 
     norm     K = |C||B| L_u M_u^2 [|w| M_u exp(M |A| T) + 2 M] (exp(M |A| T) − 1)/(M |A|)
     lognorm  K = |C||B| L_u M_u T [|w| M_u^2 (|A| m + 1) + 2 M M_u]

@@ -279,13 +279,14 @@ def aggregate(name: str, files: Mapping[str, Path | str], baselines=BASELINES) -
     return tables.rows_to_table(name, answer.to_pylist())
 
 
-def explain(error: duckdb.Error, known: dict[str, list[str]]) -> str:
+def explain(error: duckdb.Error, known: dict[str, list[str]], sql: str = "") -> str:
     """One line for a DuckDB error; `known` holds the columns by table, from which the nearest name is suggested."""
     text = str(error)
     first = text.splitlines()[0] if text else type(error).__name__
     if found := re.search(r"Table with name (\S+) does not exist", text):
         return _unknown_table(found[1].strip("!"), known)
-    columns = sorted({column for names in known.values() for column in names})
+    words = set(re.findall(r"\w+", sql))
+    columns = sorted({column for name, columns in known.items() if name in words for column in columns})
     if found := re.search(r'Referenced column "([^"]+)" not found', text) or re.search(
         r'does not have a column named "([^"]+)"', text
     ):

@@ -125,8 +125,8 @@ def _explain(error) -> list[str]:
     if error.validator == "enum":
         known = [str(value) for value in error.validator_value]
         return [f"{where}: {error.instance!r} is not known; {_nearest(str(error.instance), known)}"]
-    if error.validator == "oneOf" and error.context and all(inner.validator == "required" for inner in error.context):
-        return [f"{where}: give exactly one of {', '.join(inner.validator_value[0] for inner in error.context)}"]
+    if error.validator == "oneOf" and all(set(option) == {"required"} for option in error.validator_value):
+        return [f"{where}: give exactly one of {', '.join(option['required'][0] for option in error.validator_value)}"]
     if error.validator == "oneOf" and error.context:
         return _explain(error.context[0]) if isinstance(error.instance, str) else [f"{where}: {error.instance!r} does not fit"]
     return [f"{where}: {error.message}"]

@@ -2,8 +2,8 @@
 
 Every system x' = Delta(u)(A x + f(u)), y = C(u) x is stepped on a grid of step tau with u held or averaged over a step,
 and compared at the grid's own instants with a reference trajectory (`continuity.reference`, relative tolerance 1e-11).
-Published setting (numerical_experiment.m of arXiv 2605.08539): 20 systems, N = 8, scales 2^(0:.5:5), steps 2^-10 … 2^-2,
-ZOH and bilinear, output read before the update.
+Published setting (numerical_experiment.m of arXiv 2605.08539): 20 systems, N = 8, scales 2^(0:.5:5), steps 2^-10 to
+2^-2, ZOH and bilinear, output read before the update.
 """
 
 import numpy as np
@@ -17,18 +17,16 @@ from continuity.random_systems import SYSTEMS, Cases, System
 SCALES = tuple(2.0 ** np.arange(0, 5.5, 0.5))
 TAUS = tuple(2.0 ** np.arange(-10, -1))
 MEMORY = 2**24
+BOUNDS = {"norm": "bound_log10", "lognorm": "bound_lognorm_log10", "tight": "bound_tight_log10"}
 
-SCHEMA = pa.schema([
-    ("draw", pa.int64()), ("model", pa.string()), ("method", pa.string()), ("scale", pa.float64()), ("tau", pa.float64()),
-    ("rel_linf", pa.float64()), ("rel_rmse", pa.float64()), ("abs_linf", pa.float64()), ("bound_log10", pa.float64()),
-    ("bound_lognorm_log10", pa.float64()), ("bound_tight_log10", pa.float64()), ("margin_log10", pa.float64()),
-    ("law", pa.float64()), ("k_star", pa.float64()), ("reference_error", pa.float64()), ("status", pa.string()),
-    ("reason", pa.string()),
-])  # fmt: skip
+NUMBERS = ("scale", "tau", "rel_linf", "rel_rmse", "abs_linf", *BOUNDS.values(), "margin_log10", "law", "k_star",
+           "reference_error")
+SCHEMA = pa.schema([("draw", pa.int64()), ("model", pa.string()), ("method", pa.string())]
+                   + [(name, pa.float64()) for name in NUMBERS] + [("status", pa.string()), ("reason", pa.string())])
 
 
-def run(n_systems=20, scales=SCALES, taus=TAUS, seed=37, *, models=tuple(SYSTEMS), methods=METHODS, state=8, horizon=1.0,
-        read="before", tolerance=reference.TOLERANCE):
+def run(n_systems=20, scales=SCALES, taus=TAUS, seed=37, *, models=tuple(SYSTEMS), methods=METHODS, state=8,
+        horizon=1.0, read="before", tolerance=reference.TOLERANCE):
     """The experiment as a table with one row for each draw, model, method, scale and tau.
 
     models: names of `SYSTEMS`, or subclasses of `System`; methods: zoh, bilinear, averaged; state: N; horizon: T.
@@ -83,9 +81,12 @@ def simulate(system, tau, steps, method):
 def summary(table, finest=3):
     """One row for each model, method and scale, over the draws.
 
-    order, order_low, order_high: mean slope of log rel_linf over log tau on the `finest` steps, and its 95 % t interval; error:
-    geometric mean of rel_linf at the finest step; law_ratio: median of abs_linf/law there, law_share: share within .9 to 1.1;
-    margin_log10: largest margin over all steps. Raises ValueError below two steps.
+    order, order_low, order_high: mean slope of log rel_linf over log tau on the `finest` steps, and its 95 % t interval
+    error: geometric mean of rel_linf at the finest step
+    law_ratio, law_share: median of abs_linf/law at the finest step, and its share within .9 to 1.1
+    margin_log10: largest margin over all steps
+
+    Raises ValueError below two steps.
     """
     groups = _by(table, ("model", "method", "scale"))
     rows = []
@@ -146,7 +147,7 @@ def _model_tables(name, system, cases, taus, methods, read, tolerance):
 
 
 class _Truth:
-    """What all steps of one model are compared with: readouts, reference states and the law's direction, on the finest grid."""
+    """What all steps of one model are compared with, on the finest grid: readouts, reference states, the law's lag."""
 
     def __init__(self, system, times, tolerance):
         trajectory = reference.integrate(system, times, tolerance)
@@ -182,7 +183,7 @@ def _measure(system, truth, tau, stride, method, read, tolerance):
             abs_linf=abs_linf,
             law=_largest(law) if held else np.full(len(abs_linf), np.nan),
             k_star=truth.k_star, reference_error=truth.error)
-        for kind, column in (("norm", "bound_log10"), ("lognorm", "bound_lognorm_log10"), ("tight", "bound_tight_log10")):
+        for kind, column in BOUNDS.items():
             columns[column] = np.broadcast_to(system.bound(kind, tau, method, read), abs_linf.shape)
         columns["margin_log10"] = np.log10(abs_linf) - columns["bound_tight_log10"]
     status = np.where(~(truth.error <= tolerance), "unresolved", np.where(np.isfinite(abs_linf), "ok", "diverged"))
@@ -211,13 +212,13 @@ REASONS = {"ok": None, "diverged": "the discretised output is not finite",
 
 def _table(columns):
     columns["reason"] = [REASONS[status] for status in columns["status"]]
-    arrays = [pa.array(columns[field.name], field.type, from_pandas=pa.types.is_floating(field.type)) for field in SCHEMA]
-    table = pa.Table.from_arrays(arrays, schema=SCHEMA)
-    infinite = {"margin_log10"}
-    for name in infinite:
-        values = np.where(np.isfinite(columns[name]), columns[name], np.nan)
-        table = table.set_column(table.schema.get_field_index(name), name, pa.array(values, from_pandas=True))
-    return table
+    arrays = []
+    for field in SCHEMA:
+        values = columns[field.name]
+        if pa.types.is_floating(field.type):
+            values = np.where(np.isfinite(values), values, np.nan)
+        arrays.append(pa.array(values, field.type, from_pandas=pa.types.is_floating(field.type)))
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
 def _by(table, keys):
@@ -247,7 +248,7 @@ def _systems(models):
         elif model in SYSTEMS:
             chosen[model] = SYSTEMS[model]
         else:
-            raise ValueError(f"model {model!r} is unknown: choose from {', '.join(SYSTEMS)}, or give a subclass of System")
+            raise ValueError(f"model {model!r} is unknown: choose from {', '.join(SYSTEMS)}, or subclass System")
     return chosen
 
 
@@ -266,7 +267,7 @@ def _check(n_systems, state, horizon, taus, methods, read):
     for tau in taus:
         for whole, part in ((horizon, tau), (tau, taus[0])):
             if abs(whole / part - round(whole / part)) > 1e-9 or round(whole / part) < 1:
-                raise ValueError(f"step {part} does not divide {whole}: choose taus that divide the horizon and one another")
+                raise ValueError(f"step {part} does not divide {whole}: taus must divide the horizon and one another")
     for method in methods:
         if method not in METHODS:
             raise ValueError(f"method {method!r} is unknown: choose from {', '.join(METHODS)}")

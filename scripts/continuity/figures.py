@@ -41,6 +41,7 @@ LABELS = {"s4": "S4", "s4d": "S4D", "s6": "S6", "s5": "S5", "s4_matched": "S4, s
           "mamba2": "Mamba-2", "mamba3": "Mamba-3", "gla": "GLA", "linear_attention": "linear attention",
           "gated_deltanet": "gated DeltaNet"}  # fmt: skip
 METHOD_LINES = {"zoh": "-", "bilinear": "--", "averaged": ":", "euler": "-."}
+PNG_DPI = 200
 PANEL_WIDE, PANEL_NARROW, HEIGHT = 3.5, 3.55, 2.75
 
 
@@ -57,7 +58,7 @@ def _start():
     matplotlib.use("Agg")
     seaborn.set_theme(context="paper", style="ticks")
     matplotlib.rcParams.update({
-        "svg.hashsalt": "continuity", "svg.fonttype": "path", "figure.dpi": 100, "savefig.dpi": 200,
+        "svg.hashsalt": "continuity", "svg.fonttype": "path", "figure.dpi": 100,
         "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 9, "axes.labelsize": 8.5, "legend.fontsize": 7.5,
         "legend.title_fontsize": 7.5,
         "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
@@ -414,19 +415,24 @@ def draw(name: str, connection: duckdb.DuckDBPyConnection, out_stem: Path | str)
         for path in paths:
             path.unlink(missing_ok=True)
         return []
-    _save(function(ask, False), {"svg": paths[0], "png": paths[2]})
-    _save(function(ask, True), {"svg": paths[1]})
+    _save(function(ask, False), paths[0], paths[2])
+    _save(function(ask, True), paths[1])
     return paths
 
 
-def _save(figure, paths: dict[str, Path]) -> None:
+def _save(figure, svg: Path, png: Path | None = None) -> None:
+    """Lay out once, then print; `savefig` would draw every figure a second time to measure it."""
     import matplotlib.pyplot as plt
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
-    for kind, path in paths.items():
-        white = {"facecolor": "white"} if kind == "png" else {}
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        with tables.atomic(path) as temporary:
-            figure.savefig(temporary, format=kind, metadata=metadata, **white)
+    with tables.atomic(svg) as temporary:
+        FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None})
+    if png:
+        figure.set_dpi(PNG_DPI)
+        figure.set_facecolor("white")
+        with tables.atomic(png) as temporary:
+            FigureCanvasAgg(figure).print_png(temporary, metadata={"Software": None})
     plt.close(figure)

@@ -1,7 +1,7 @@
 """The flow of x' = A x for many matrices and times at once: exponential, phi1 and the bilinear map.
 
 Shapes: A (1 or cases, N, N); theta (cases, M); vectors v (cases, M, N); matrices (cases, M, N, N).
-Steps are returned as increments, e^{theta A} − I, whose rounding shrinks with theta, so that many short steps lose nothing.
+Steps are returned as increments, e^{theta A} − I, whose rounding shrinks with theta: many short steps lose nothing.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ LARGEST_CONDITION = 1e6
 
 
 class ModalFlow:
-    """Flow by the eigenbasis V of A, where every map is one number a mode. Loses cond(V) * 1e-16 of accuracy at most."""
+    """Flow by the eigenbasis V of A, where every map is one number a mode. Loses cond(V) * 1e-16 of accuracy."""
 
     def __init__(self, rates, basis):
         inverse = np.linalg.inv(basis)

@@ -28,9 +28,17 @@ class Cell:
         self.calibration = mixtures.calibrate(states["train"].astype(np.float64), seed)
         self.windows, scale = {}, None
         for split in ("train", "validation", "test"):
-            seen = mixtures.observe(states[split].astype(np.float64), eta, seed, construction, self.calibration)
+            seen = self._observed(states[split], seed)
             cut = mixtures.windows(seen, context, horizon, scale=scale, every=context)
             self.windows[split], scale = cut, cut.scale
+
+    def _observed(self, states: np.ndarray, seed: int, rows: int = 1024) -> np.ndarray:
+        """Observations (n, L, 16) in float32, made from float64 a few trajectories at a time."""
+        seen = np.empty((*states.shape[:2], mixtures.CHANNELS), np.float32)
+        for first in range(0, len(states), rows):
+            part = states[first : first + rows].astype(np.float64)
+            seen[first : first + rows] = mixtures.observe(part, self.eta, seed, self.construction, self.calibration)
+        return seen
 
     def data(self, split: str) -> Data:
         """Inputs (m, context, 16) and normalised increments (m, 16), float32."""

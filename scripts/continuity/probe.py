@@ -1,9 +1,9 @@
 """How continuous is somebody's own torch module? Its order of convergence as its input is sampled more coarsely.
 
-The module sees every r-th sample of the same sequences and, where it takes one, the step scale r. Outputs are compared at equal
-times, coarse[j] with fine[r j]; no label is needed. Between strides r_j and r_{j+1} = q r_j the successive drift d_j grows as
-r^p for a model of order p, so p = log_q(d_{j+1}/d_j): 1 for a model that holds its input over a step, about 0 or less for one
-that computes another function at every sampling rate. (Drift against the finest grid would overstate p.)
+The module sees every r-th sample of the same sequences and, where it takes one, the step scale r. Outputs are compared
+at equal times, coarse[j] with fine[r j]; no label is needed. Between strides r_j and r_{j+1} = q r_j the successive
+drift d_j grows as r^p for a model of order p, so p = log_q(d_{j+1}/d_j): 1 for a model that holds its input over a step,
+0 or less for one that computes another function at every rate. (Drift against the finest grid would overstate p.)
 """
 
 import importlib
@@ -28,11 +28,13 @@ FEWEST_COARSE_SAMPLES = 4
 class ProbeResult:
     """What a probe found. Lists follow the strides; NaN stands for what could not be measured.
 
-    drift: rms change of the outputs between successive strides, over the sd of the finest outputs, geometric mean over samples
-    orders: order between successive drifts; order, low, high: slope over all strides, mean over samples with its 95 % interval
-    hold_error: delta(r), rms change of the input over a step of r samples, over its rms; the input's own order is `input_order`
-    kappa, kappa_low, kappa_high: drift from stride 1 over delta(r), the law drift(r) = kappa delta(r)
-    verdict: continuous, not_continuous, no_time_scale or undetermined; sentence says it in words
+    drift: rms change of the outputs between successive strides over the sd of the finest outputs, geometric mean
+    orders: order between successive drifts
+    order, low, high: slope over all strides, mean over samples with its 95 % interval
+    hold_error, input_order: delta(r), rms change of the input within a step of r samples over its rms; its order
+    hold_drift: rms change of the outputs when the input is held over r samples, over their rms, geometric mean
+    kappa, kappa_low, kappa_high: hold_drift over delta(r), by the law hold_drift(r) = kappa delta(r), with its interval
+    verdict, sentence: continuous, not_continuous, no_time_scale or undetermined, and the same in words
     """
 
     strides: tuple[int, ...]
@@ -46,6 +48,7 @@ class ProbeResult:
     high: float
     hold_error: tuple[float, ...]
     input_order: float
+    hold_drift: tuple[float, ...]
     kappa: float
     kappa_low: float
     kappa_high: float
@@ -60,24 +63,30 @@ class ProbeResult:
 def probe(module, inputs, step_scale_arg=None, strides=STRIDES, finest_scale=1.0, batch=16):
     """Order of convergence of `module` under coarser sampling of `inputs`.
 
-    module: maps (B, L, D) to (B, L, D') or (B, k), at any L; it is put in evaluation mode and back.
-    inputs: (B, L, D), array or tensor, cut to a whole number of the largest stride plus one, so that all strides share their ends.
-    step_scale_arg: name of the keyword that takes the step scale, None for a module without one, "auto" for `step_scale` where
-    the module's signature has it. strides: each divides the next, from 1. finest_scale: step scale of the inputs as given.
-    batch: sequences in one call.
+    module: maps (B, L, D) to (B, L, D') or (B, k), at any L; it is put in evaluation mode and back
+    inputs: (B, L, D), array or tensor, cut to a multiple of the largest stride plus one: all strides share their ends
+    step_scale_arg: the keyword that takes the step scale; None for a module without one; "auto" for `step_scale` where
+        the module's signature has it
+    strides: each divides the next, from 1
+    finest_scale: step scale of the inputs as given; 1/8 where they are eight times finer than the model was trained on
+    batch: sequences in one call
 
-    Raises ValueError in one line for bad inputs, too few strides or samples, an output that is not a finite tensor of either
-    shape, a module that fails at some length, that is random, or that lacks the step argument.
+    Raises ValueError in one line for bad inputs, too few strides or samples, an output that is not a finite tensor of
+    either shape, and a module that fails at some length, is random, or lacks the step argument.
     """
     strides = _checked_strides(strides)
     inputs = _checked_inputs(inputs, strides)
     argument = _step_argument(module, step_scale_arg)
-    with _evaluation(module):
-        outputs = [_run(module, inputs, r, finest_scale, argument, batch) for r in strides]
-        _check_deterministic(module, inputs, outputs[0], finest_scale, argument, batch)
-        ignored = argument is not None and _same_at_other_scale(module, inputs, outputs[0], finest_scale, argument, batch)
+    with _Evaluation(module):
+        call = _Caller(module, argument, finest_scale, batch)
+        outputs = [call(inputs[:, ::r], r) for r in strides]
+        call.check_deterministic(inputs, outputs[0])
+        ignored = argument is not None and call.ignores_scale(inputs, outputs[0])
+        held = [call(_held(inputs, r), 1) for r in strides[1:]]
     common = [_at_common_times(out, r, strides[-1]) for out, r in zip(outputs, strides, strict=True)]
-    return _judge(common, inputs.double().numpy(), strides, argument, ignored)
+    with np.errstate(all="ignore"):
+        hold_drift = np.stack([_rms(out - outputs[0]) / _rms(outputs[0]) for out in held], 1)
+    return _judge(common, inputs.double().numpy(), hold_drift, strides, argument, ignored)
 
 
 def hold_error(inputs, strides=STRIDES):
@@ -95,7 +104,7 @@ def hold_error(inputs, strides=STRIDES):
 
 
 def smooth_inputs(n=16, length=1025, channels=1, seed=0):
-    """Smooth random sequences (n, length, channels), float32: eight random tones of half a period to five, variance about one."""
+    """Smooth random sequences (n, length, channels), float32: eight random tones of half to five periods each."""
     rng = np.random.default_rng(seed)
     time = np.linspace(0, 1, length)
     frequency, phase, weight = (rng.uniform(0.5, 5, (n, channels, 8)), rng.uniform(0, 2 * np.pi, (n, channels, 8)),
@@ -128,20 +137,36 @@ def load_factory(spec):
     return made
 
 
-def main_result(spec, inputs=None, step_scale_arg="auto", strides=STRIDES, finest_scale=1.0, channels=1, length=1025,
+def refined(inputs, factor):
+    """`factor` samples for each one by linear interpolation, array (B, (L − 1) factor + 1, D); originals are kept."""
+    inputs = np.asarray(inputs)
+    part = (np.arange(factor) / factor)[:, None].astype(inputs.dtype)
+    between = inputs[:, :-1, None] * (1 - part) + inputs[:, 1:, None] * part
+    return np.concatenate([between.reshape(len(inputs), -1, inputs.shape[2]), inputs[:, -1:]], 1)
+
+
+def main_result(spec, inputs=None, step_scale_arg="auto", strides=STRIDES, refine=True, channels=1, length=1025,
                 n_samples=16, seed=0):
-    """The probe of the factory `spec` as a dict ready for JSON; without inputs, on `smooth_inputs`. Errors as in `probe`."""
-    module = load_factory(spec)
+    """The probe of the factory `spec` as a dict ready for JSON. Errors as in `probe` and `load_factory`.
+
+    inputs (B, L, D) are taken at step scale 1. With `refine` they are interpolated, so that the module runs at its own
+    step and finer, on the first `length` refined samples; without, they are thinned: its own step and coarser.
+    Without inputs it runs on `smooth_inputs` at its own step and finer.
+    """
+    module, strides = load_factory(spec), _checked_strides(strides)
     if inputs is None:
         inputs = smooth_inputs(n_samples, length, channels, seed)
+    elif refine and np.ndim(inputs) == 3:
+        inputs = refined(inputs, strides[-1])[:, :length]
+    finest_scale = 1 / strides[-1] if refine else 1.0
     return {"factory": spec} | probe(module, inputs, step_scale_arg, strides, finest_scale).to_json()
 
 
-def _judge(outputs, inputs, strides, argument, ignored):
-    """ProbeResult from outputs (B, M, D') at common times, finest first."""
+def _judge(outputs, inputs, hold_drift, strides, argument, ignored):
+    """ProbeResult from outputs (B, M, D') at common times, finest first, and hold_drift (B, R − 1)."""
     drift = np.stack([_rms(a - b) for a, b in zip(outputs[:-1], outputs[1:], strict=True)], 1)   # (B, R − 1)
-    size, spread = _rms(outputs[0]), outputs[0].std()
-    noise = 20 * np.finfo(np.float32).eps * max(float(size.max()), np.finfo(np.float32).tiny)
+    spread = outputs[0].std()
+    noise = 20 * np.finfo(np.float32).eps * max(float(_rms(outputs[0]).max()), np.finfo(np.float32).tiny)
     delta = hold_error(inputs, strides)
     resolved = (drift > noise).all(1)
     slopes = _slopes(drift[resolved], strides[1:])
@@ -149,14 +174,15 @@ def _judge(outputs, inputs, strides, argument, ignored):
     moves = (delta[:, 1:] > 0).all(1)
     input_order = float(np.mean(_slopes(delta[moves][:, 1:], strides[1:]))) if moves.any() else np.nan
     with np.errstate(all="ignore"):
-        away = np.stack([_rms(outputs[0] - out) for out in outputs[1:]], 1) / size[:, None]
-        kappa = np.exp(mean_interval(np.log(away / delta[:, 1:]).mean(1)))
+        kappa = np.exp(mean_interval(np.log(hold_drift / delta[:, 1:]).mean(1)))
+        hold = np.exp(np.log(hold_drift).mean(0))
         centre = np.exp(np.log(drift[resolved] / spread).mean(0)) if resolved.any() else drift.mean(0) / spread
         orders = np.diff(np.log(centre)) / np.diff(np.log(strides[1:]))
     exact = not (drift > noise).any()
     verdict, sentence = _verdict(order, low, high, input_order, spread <= noise, exact, argument, ignored)
-    return ProbeResult(tuple(strides), argument, len(inputs), inputs.shape[1], tuple(centre), tuple(orders), order, low, high,
-                       tuple(delta.mean(0)), input_order, *(float(k) for k in kappa), verdict, sentence)
+    return ProbeResult(strides, argument, len(inputs), inputs.shape[1], tuple(centre.tolist()), tuple(orders.tolist()),
+                       order, low, high, tuple(delta.mean(0).tolist()), input_order, tuple(hold.tolist()), *kappa.tolist(),
+                       verdict, sentence)
 
 
 def _verdict(order, low, high, input_order, constant, exact, argument, ignored):
@@ -164,41 +190,62 @@ def _verdict(order, low, high, input_order, constant, exact, argument, ignored):
     if constant:
         return "undetermined", "The outputs hardly vary, so there is nothing to measure."
     if np.isnan(input_order) or input_order < NOT_CONTINUOUS_TO:
-        return "undetermined", ("The inputs change at random from sample to sample, so that no model could converge on them: "
-                                "give smoother or more finely sampled data.")
+        return "undetermined", ("The inputs change at random from sample to sample, so that no model could converge on "
+                                "them: give smoother or more finely sampled data.")
     if exact:
         return "continuous", "Continuous: outputs at equal times agree to rounding at every sampling rate."
     if np.isnan(order):
-        return "undetermined", "The drift of some sampling rates is within rounding: give larger strides or rougher data."
+        return "undetermined", "The drift at some rates is within rounding: give larger strides or rougher data."
     interval = f"order {order:.2f}" + ("" if np.isnan(low) else f", 95 % interval {low:.2f} to {high:.2f}")
     if np.isnan(low):
         low = high = order
     if low >= CONTINUOUS_FROM:
-        return "continuous", f"Continuous: its outputs converge as time is sampled more finely ({interval})."
+        without = "" if argument and not ignored else ", though it does not use the sampling step"
+        return "continuous", f"Continuous: its outputs converge as time is sampled more finely{without} ({interval})."
     if high > NOT_CONTINUOUS_TO:
         return "undetermined", f"Undetermined: {interval}; give more sequences, or a longer range of strides."
     if argument is None:
-        return "no_time_scale", f"No time scale: it takes no sampling step, and its outputs do not converge ({interval})."
+        return "no_time_scale", f"No time scale: it takes no sampling step, and does not converge ({interval})."
     if ignored:
-        return "no_time_scale", f"No time scale: it ignores {argument}, and its outputs do not converge ({interval})."
+        return "no_time_scale", f"No time scale: it ignores {argument}, and does not converge ({interval})."
     return "not_continuous", f"Not continuous: told the sampling step, its outputs still do not converge ({interval})."
 
 
-def _run(module, inputs, stride, finest_scale, argument, batch, scale=None):
-    """Outputs (B, L_r, D') or (B, 1, k), float64, at one stride."""
-    coarse = inputs[:, ::stride]
-    options = {} if argument is None else {argument: finest_scale * stride if scale is None else scale}
-    parts = []
-    with torch.no_grad():
-        for start in range(0, len(coarse), batch):
-            part = coarse[start:start + batch].to(**_home(module))
+class _Caller:
+    """Calls the module in batches at a step scale, and checks what it returns."""
+
+    def __init__(self, module, argument, finest_scale, batch):
+        self.module, self.argument, self.finest_scale, self.batch = module, argument, finest_scale, batch
+        tensors = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
+        real = [p for p in tensors if p.is_floating_point()]
+        self.home = dict(device=real[0].device, dtype=real[0].dtype) if real else dict(dtype=torch.float32)
+
+    @torch.no_grad()
+    def __call__(self, sequences, stride):
+        """Outputs (B, L, D') or (B, 1, k), float64, of sequences (B, L, D) at `stride` times the finest step scale."""
+        options = {} if self.argument is None else {self.argument: self.finest_scale * stride}
+        parts = []
+        for part in sequences.to(**self.home).split(self.batch):
             try:
-                out = module(part, **options)
+                out = self.module(part, **options)
             except Exception as error:
                 raise ValueError(f"the module fails on inputs of shape {tuple(part.shape)}, stride {stride}: "
                                  f"{_one_line(error)}") from error
             parts.append(_checked_output(out, part, stride))
-    return torch.cat(parts).double().cpu().numpy()
+        return torch.cat(parts).double().cpu().numpy()
+
+    def check_deterministic(self, inputs, outputs):
+        again = self(inputs[:1], 1)
+        if np.abs(again - outputs[:1]).max() > 1e-3 * max(np.abs(outputs[:1]).max(), 1e-30):
+            raise ValueError("the module gives another output for the same input: make it deterministic when evaluated")
+
+    def ignores_scale(self, inputs, outputs):
+        other = self(inputs[:1], 4)
+        return bool(np.abs(other - outputs[:1]).max() <= 1e-6 * np.abs(outputs[:1]).max())
+
+
+def _held(inputs, stride):
+    return inputs[:, torch.arange(inputs.shape[1]) // stride * stride]
 
 
 def _checked_output(out, part, stride):
@@ -206,26 +253,15 @@ def _checked_output(out, part, stride):
         raise ValueError(f"the module returned a {type(out).__name__}: it must return one tensor, (B, L, D) or (B, k)")
     sequence = out.ndim == 3 and out.shape[:2] == part.shape[:2]
     if not sequence and not (out.ndim == 2 and len(out) == len(part)):
-        raise ValueError(f"the module maps {tuple(part.shape)} to {tuple(out.shape)}: it must return (B, L, D) or (B, k)")
+        raise ValueError(f"the module maps {tuple(part.shape)} to {tuple(out.shape)}, not to (B, L, D) or (B, k)")
     if out.ndim == 2 and out.shape[1] == part.shape[1]:
         raise ValueError(f"the module returns one number a step, {tuple(out.shape)}: return (B, L, 1) instead")
     if out.is_complex():
         raise ValueError("the module returns complex numbers: return their real and imaginary parts as channels")
     if not torch.isfinite(out).all():
-        raise ValueError(f"the module's output is not finite at stride {stride}: {int((~torch.isfinite(out)).sum())} of "
-                         f"{out.numel()} values")
+        bad = int((~torch.isfinite(out)).sum())
+        raise ValueError(f"the module's output is not finite at stride {stride}: {bad} of {out.numel()} values")
     return out if sequence else out[:, None]
-
-
-def _check_deterministic(module, inputs, first, finest_scale, argument, batch):
-    again = _run(module, inputs[:1], 1, finest_scale, argument, batch)
-    if np.abs(again - first[:1]).max() > 1e-3 * max(np.abs(first[:1]).max(), 1e-30):
-        raise ValueError("the module gives another output for the same input: make it deterministic in evaluation mode")
-
-
-def _same_at_other_scale(module, inputs, first, finest_scale, argument, batch):
-    other = _run(module, inputs[:1], 1, finest_scale, argument, batch, scale=4 * finest_scale)
-    return bool(np.abs(other - first[:1]).max() <= 1e-6 * np.abs(first[:1]).max())
 
 
 def _at_common_times(out, stride, largest):
@@ -272,20 +308,14 @@ def _checked_inputs(inputs, strides):
         raise ValueError(f"inputs must be (B, L, D), not {tuple(inputs.shape)}")
     shortest = FEWEST_COARSE_SAMPLES * strides[-1] + 1
     if inputs.shape[1] < shortest:
-        raise ValueError(f"sequences of {inputs.shape[1]} samples are too short for stride {strides[-1]}: give at least "
-                         f"{shortest}, or smaller strides")
+        raise ValueError(f"sequences of {inputs.shape[1]} samples are too short for stride {strides[-1]}: "
+                         f"give at least {shortest} samples, or smaller strides")
     if not torch.isfinite(inputs).all():
         raise ValueError("inputs hold NaN or infinity: fill or drop them first")
     return inputs[:, :(inputs.shape[1] - 1) // strides[-1] * strides[-1] + 1].detach().cpu()
 
 
-def _home(module):
-    """Where the module's parameters are, and their precision; float32 on the CPU without parameters."""
-    tensors = [p for p in module.parameters() if p.is_floating_point()] if isinstance(module, torch.nn.Module) else []
-    return dict(device=tensors[0].device, dtype=tensors[0].dtype) if tensors else dict(dtype=torch.float32)
-
-
-class _evaluation:
+class _Evaluation:
     """The module in evaluation mode, and back."""
 
     def __init__(self, module):
@@ -321,7 +351,9 @@ def _imported(place):
 
 
 def _public(source):
-    return [name for name, value in vars(source).items() if not name.startswith("_") and callable(value)]
+    own = getattr(source, "__name__", None)
+    return [name for name, value in vars(source).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == own]
 
 
 def _one_line(error):

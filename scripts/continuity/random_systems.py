@@ -158,7 +158,7 @@ class System:
 
     @cached_property
     def constants(self):
-        """What the bounds of all systems read: spectral norms, logarithmic norm, sup |u|, sup |u'|, each (1 or cases,)."""
+        """What the bounds of all systems read: norms, logarithmic norm, sup |u|, sup |u'|, each (1 or cases,)."""
         symmetric = (self.A + self.A.conj().swapaxes(1, 2)) / 2
         return dict(norm_a=np.linalg.norm(self.A, 2, (1, 2)), log_norm=np.linalg.eigvalsh(symmetric)[:, -1],
                     norm_b=np.linalg.norm(self.B, 2, (1, 2)), norm_c=np.linalg.norm(self.C, 2, (1, 2)),

@@ -4,8 +4,8 @@ With theta(t) the integral of Delta,
 
     x(b) = e^{A (theta_b − theta_a)} x(a) + integral over [a, b] of e^{A (theta_b − theta(s))} Delta(s) f(s) ds,
 
-taken by Gauss-Legendre quadrature with six nodes a piece (order 12 where the input is smooth, no stability limit), theta at
-the nodes by collocation. Pieces are halved until two levels agree; they end where the gate jumps.
+taken by Gauss-Legendre quadrature with six nodes a piece (order 12 where the input is smooth, no stability limit),
+theta at the nodes by collocation. Pieces are halved until two levels agree; they end where the gate jumps.
 """
 
 from dataclasses import dataclass

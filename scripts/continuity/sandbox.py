@@ -119,7 +119,7 @@ def _serve(question: dict) -> pa.Table:
     except duckdb.InterruptException:
         raise catalog.QueryError(_slow(question["seconds"])) from None
     except duckdb.Error as error:
-        raise catalog.QueryError(catalog.explain(error, known)) from None
+        raise catalog.QueryError(catalog.explain(error, known, sql)) from None
 
 
 def main() -> None:

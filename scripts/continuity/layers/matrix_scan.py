@@ -8,6 +8,7 @@ Shapes as in `chunked`. Backward recomputes states from one kept every CHUNK ste
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 from continuity import native
 from continuity.layers import chunked
@@ -29,7 +30,7 @@ def decayed_attention(q, k, v, log_decay=None, weight=None, own=None):
     decay = ones if log_decay is None else torch.exp(log_decay)
     zeros = torch.zeros_like(ones)
     rest = zeros if own is None else own - weight
-    return _MatrixScan.apply(q, k, v, decay.unsqueeze(-1), zeros, ones if weight is None else weight, rest)
+    return _scan(q, k, v, decay.unsqueeze(-1), zeros, ones if weight is None else weight, rest)
 
 
 def delta_rule(q, k, v, erase, write, log_decay=None):
@@ -38,7 +39,7 @@ def delta_rule(q, k, v, erase, write, log_decay=None):
         return chunked.delta_rule(q, k, v, erase, write, log_decay)
     decay = torch.ones_like(erase) if log_decay is None else torch.exp(log_decay)
     # S_i = a (I - e k k^T) S_(i-1): the erased part is read from the decayed state
-    return _MatrixScan.apply(q, k, v, decay.unsqueeze(-1), erase, write, torch.zeros_like(erase))
+    return _scan(q, k, v, decay.unsqueeze(-1), erase, write, torch.zeros_like(erase))
 
 
 def channel_decayed_attention(q, k, v, log_decay):
@@ -47,36 +48,44 @@ def channel_decayed_attention(q, k, v, log_decay):
         return chunked.channel_decayed_attention(q, k, v, log_decay)
     ones = v.new_ones(v.shape[:3])
     zeros = torch.zeros_like(ones)
-    return _MatrixScan.apply(q, k, v, torch.exp(log_decay), zeros, ones, zeros)
+    return _scan(q, k, v, torch.exp(log_decay), zeros, ones, zeros)
 
 
 @njit(fastmath=_FAST)
-def _advance(S, q, k, v, a, e, w, r, x, recalled, out):
-    """One step, in place: S (K, V) becomes the next state; x, recalled = R^T k and out (V,) are written."""
-    zero = S.dtype.type(0)
+def _read(S, q, k, v, a, e, w, r, x, recalled, out):
+    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0."""
+    zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
+    overlap = zero
     for c in range(v.shape[0]):
         recalled[c] = zero
         out[c] = zero
-    overlap = zero
-    for i in range(k.shape[0]):
-        ai, ki, qi, Si = a[i % a.shape[0]], k[i], q[i], S[i]
-        overlap += ki * qi
+    for i in range(0, k.shape[0], 4):
+        overlap += k[i] * q[i] + k[i + 1] * q[i + 1] + k[i + 2] * q[i + 2] + k[i + 3] * q[i + 3]
+        a0, a1, a2, a3 = a[m * i], a[m * (i + 1)], a[m * (i + 2)], a[m * (i + 3)]
+        k0, k1, k2, k3 = a0 * k[i], a1 * k[i + 1], a2 * k[i + 2], a3 * k[i + 3]
+        q0, q1, q2, q3 = a0 * q[i], a1 * q[i + 1], a2 * q[i + 2], a3 * q[i + 3]
         for c in range(v.shape[0]):
-            Si[c] *= ai
-            recalled[c] += ki * Si[c]
-            out[c] += qi * Si[c]
+            s0, s1, s2, s3 = S[i, c], S[i + 1, c], S[i + 2, c], S[i + 3, c]
+            recalled[c] += k0 * s0 + k1 * s1 + k2 * s2 + k3 * s3
+            out[c] += q0 * s0 + q1 * s1 + q2 * s2 + q3 * s3
     for c in range(v.shape[0]):
         x[c] = w * v[c] - e * recalled[c]
         out[c] += overlap * (x[c] + r * v[c])
+
+
+@njit(fastmath=_FAST)
+def _write(S, k, a, x, after):
+    """The state after the step, a S + k x^T, into another array: loops that write what they read are not vectorised."""
+    m = 1 if a.shape[0] > 1 else 0
     for i in range(k.shape[0]):
-        ki, Si = k[i], S[i]
-        for c in range(v.shape[0]):
-            Si[c] += ki * x[c]
+        ai, ki = a[m * i], k[i]
+        for c in range(x.shape[0]):
+            after[i, c] = ai * S[i, c] + ki * x[c]
 
 
 @njit(fastmath=_FAST)
 def _forward(first, last, q, k, v, a, e, w, r, kept, out):
-    S = np.empty((k.shape[3], v.shape[3]), v.dtype)
+    S, after = np.empty((k.shape[3], v.shape[3]), v.dtype), np.empty((k.shape[3], v.shape[3]), v.dtype)
     x, recalled = np.empty(v.shape[3], v.dtype), np.empty(v.shape[3], v.dtype)
     for b in range(first, last):
         for h in range(v.shape[1]):
@@ -85,23 +94,25 @@ def _forward(first, last, q, k, v, a, e, w, r, kept, out):
             for t in range(v.shape[2]):
                 if t % CHUNK == 0:
                     kept[b, h, t // CHUNK] = S
-                _advance(S, q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t], w[b, h, t], r[b, h, t],
-                         x, recalled, out[b, h, t])
+                _read(S, q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t], w[b, h, t], r[b, h, t],
+                      x, recalled, out[b, h, t])
+                _write(S, k[b, hk, t], a[b, h, t], x, after)
+                S, after = after, S
 
 
 @njit(fastmath=_FAST)
 def _retreat(G, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars, dx):
     """Gradients of one step. S (K, V) is the state before it; G is dL/dS_i on entry, dL/dS_(i-1) on exit."""
-    zero = S.dtype.type(0)
+    zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
     overlap, through = zero, zero
     for c in range(v.shape[0]):
         dx[c] = zero
         through += (x[c] + r * v[c]) * do[c]
-    for i in range(k.shape[0]):
-        ki, Gi = k[i], G[i]
-        overlap += ki * q[i]
+    for i in range(0, k.shape[0], 4):
+        k0, k1, k2, k3 = k[i], k[i + 1], k[i + 2], k[i + 3]
+        overlap += k0 * q[i] + k1 * q[i + 1] + k2 * q[i + 2] + k3 * q[i + 3]
         for c in range(v.shape[0]):
-            dx[c] += ki * Gi[c]
+            dx[c] += k0 * G[i, c] + k1 * G[i + 1, c] + k2 * G[i + 2, c] + k3 * G[i + 3, c]
     de, dw, dr = zero, zero, zero
     for c in range(v.shape[0]):
         dx[c] += overlap * do[c]
@@ -111,20 +122,20 @@ def _retreat(G, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars
         dv[c] += w * dx[c] + overlap * r * do[c]
     scalars[0], scalars[1], scalars[2] = de, dw, dr
     for i in range(k.shape[0]):
-        ai, ki, qi, Si, Gi = a[i % a.shape[0]], k[i], q[i], S[i], G[i]
+        ai, ki, qi = a[m * i], k[i], q[i]
         sum_k, sum_q, sum_a = zero, zero, zero
         for c in range(v.shape[0]):
             erased = e * dx[c]
-            g = Gi[c]
-            R = ai * Si[c]
+            g = G[i, c]
+            R = ai * S[i, c]
             sum_k += g * x[c] - R * erased
             sum_q += R * do[c]
             g += qi * do[c] - ki * erased
-            sum_a += g * Si[c]
-            Gi[c] = ai * g
+            sum_a += g * S[i, c]
+            G[i, c] = ai * g
         dk[i] += sum_k + qi * through
         dq[i] += sum_q + ki * through
-        da[i % a.shape[0]] += sum_a
+        da[m * i] += sum_a
 
 
 @njit(fastmath=_FAST)
@@ -132,23 +143,34 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, do, dq, dk, dv, da, de, dw
     K, V, length = k.shape[3], v.shape[3], v.shape[2]
     before, G = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype)
     x, recalled = np.empty((CHUNK, V), v.dtype), np.empty((CHUNK, V), v.dtype)
-    S, dx, spill, scalars = np.empty((K, V), v.dtype), np.empty(V, v.dtype), np.empty(V, v.dtype), np.empty(3, v.dtype)
+    dx, spill, scalars = np.empty(V, v.dtype), np.empty(V, v.dtype), np.empty(3, v.dtype)
     for b in range(first, last):
         for h in range(v.shape[1]):
             hq, hk = h % q.shape[1], h % k.shape[1]
             G[:] = v.dtype.type(0)
             for chunk in range(kept.shape[2] - 1, -1, -1):
                 start, stop = chunk * CHUNK, min(length, (chunk + 1) * CHUNK)
-                S[:] = kept[b, h, chunk]
+                before[0] = kept[b, h, chunk]
                 for t in range(start, stop):
-                    before[t - start] = S
-                    _advance(S, q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t], w[b, h, t], r[b, h, t],
-                             x[t - start], recalled[t - start], spill)
+                    i = t - start
+                    _read(before[i], q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t], w[b, h, t], r[b, h, t],
+                          x[i], recalled[i], spill)
+                    if t + 1 < stop:
+                        _write(before[i], k[b, hk, t], a[b, h, t], x[i], before[i + 1])
                 for t in range(stop - 1, start - 1, -1):
                     _retreat(G, before[t - start], q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t],
                              w[b, h, t], r[b, h, t], x[t - start], recalled[t - start], do[b, h, t], dq[b, hq, t],
                              dk[b, hk, t], dv[b, h, t], da[b, h, t], scalars, dx)
                     de[b, h, t], dw[b, h, t], dr[b, h, t] = scalars[0], scalars[1], scalars[2]
+
+
+def _scan(q, k, v, a, e, w, r):
+    """o of the module's head; a (B, H, L, K) or (B, H, L, 1). Keys are padded to a multiple of four channels."""
+    more = -k.shape[-1] % 4
+    if more:
+        q, k = F.pad(q, (0, more)), F.pad(k, (0, more))
+        a = a if a.shape[-1] == 1 else F.pad(a, (0, more))
+    return _MatrixScan.apply(q, k, v, a, e, w, r)
 
 
 class _MatrixScan(torch.autograd.Function):

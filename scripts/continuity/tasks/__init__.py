@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from inspect import signature
 
 from continuity.tasks.sequences import Sequences, Task, batches, read, write
 
@@ -36,17 +37,15 @@ def make(entry: Mapping, seed: int = 0) -> Task:
     All other keys are arguments of that task's `load`. Raises ValueError for an unknown name or argument, and
     InputProblem, one line a problem, for a file that cannot be used.
     """
-    options = {key: value for key, value in entry.items() if key != "name"}
-    name = entry["name"]
-    if "path" in options:
-        return TASKS["user"](name=name, seed=seed, **options)
-    if name not in TASK_MODULES or name == "user":
-        known = ", ".join(task for task in TASKS if task != "user")
-        raise ValueError(f"there is no task {name!r}: choose one of {known}, or give a path")
-    try:
-        return TASKS[name](seed=seed, **options)
-    except TypeError as error:
-        raise ValueError(f"task {name}: {error}") from None
+    name, options = entry["name"], {key: value for key, value in entry.items() if key != "name"}
+    known = [task for task in TASKS if task != "user"]
+    if "path" not in options and name not in known:
+        raise ValueError(f"there is no task {name!r}: choose one of {', '.join(known)}, or give a path")
+    load = TASKS["user" if "path" in options else name]
+    unknown = sorted(set(options) - set(signature(load).parameters))
+    if unknown:
+        raise ValueError(f"task {name} has no option {', '.join(unknown)}: it has {', '.join(signature(load).parameters)}")
+    return load(name=name, seed=seed, **options)
 
 
 __all__ = ["TASKS", "TASK_MODULES", "Sequences", "Task", "batches", "make", "read", "write"]

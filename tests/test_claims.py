@@ -1,0 +1,229 @@
+"""Claims: rules, intervals and Holm's correction on known numbers, and every claim of config/claims.yaml on a study."""
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import synthetic
+from continuity import alignment, catalog, claims, tables
+from scipy import stats
+
+ROOT = Path(__file__).parents[1]
+FACTS = ROOT.parent / "shared" / "FACTS.md"
+
+
+@pytest.fixture(scope="module")
+def entries():
+    return claims.read(ROOT / "config" / "claims.yaml")
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    made = synthetic.write(tmp_path_factory.mktemp("study"))
+    tables.write("gap", catalog.aggregate("gap", catalog.table_files(made)), made / "gap.parquet")
+    rows = alignment.align(catalog.open_tables(made).sql("FROM advantage").to_arrow_table())
+    tables.write("alignment", rows, made / "alignment.parquet")
+    return made
+
+
+@pytest.fixture(scope="module")
+def judged(study, entries):
+    rows = claims.evaluate(catalog.open_tables(study), *entries, "invented")
+    return {row["claim"]: row for row in rows}
+
+
+def _entry(**changes):
+    return {"claim": "c", "statement": "s", "source": "A", "published": "1", "stage": "score", "tables": [],
+            "rule": {"above": 0}} | changes  # fmt: skip
+
+
+def _one(connection, **changes):
+    return claims.evaluate(connection, [_entry(**changes)], {}, "study")[0]
+
+
+# ---------------------------------------------------------------- rules
+
+
+@pytest.mark.parametrize(
+    ("rule", "low", "high", "verdict"),
+    [
+        ({"above": 0}, 0.1, 0.2, "supported"),
+        ({"above": 0}, -0.1, 0.2, "inconclusive"),
+        ({"above": 0}, -0.2, -0.1, "contradicted"),
+        ({"below": 1}, 0.5, 0.9, "supported"),
+        ({"below": 1}, 1.1, 1.2, "contradicted"),
+        ({"within": [-1, 1]}, -0.5, 0.5, "supported"),
+        ({"within": [-1, 1]}, 0.5, 1.5, "inconclusive"),
+        ({"within": [-1, 1]}, 1.5, 2.0, "contradicted"),
+        ({"within": 0.4, "margin": 0.1}, 0.35, 0.45, "supported"),
+    ],
+)
+def test_a_verdict_follows_the_whole_interval(rule, low, high, verdict):
+    assert claims.Rule.parse(rule).judge(low, high) == verdict
+
+
+def test_a_rule_of_another_kind_is_refused():
+    with pytest.raises(claims.ClaimError, match="above, below or within"):
+        claims.Rule.parse({"near": 1})
+
+
+def test_the_p_value_agrees_with_the_interval():
+    """An interval that just touches the limit has p = .05, normal and Student's."""
+    rule = claims.Rule.parse({"above": 0})
+    assert rule.p_value(1.0, 0.0, 2.0) == pytest.approx(0.05)
+    assert rule.p_value(1.0, 0.0, 2.0, df=4) == pytest.approx(0.05)
+
+
+def test_holm_is_the_textbook_step_down():
+    results = [claims.Result("supported", "r", 1, 1, 1, p) for p in (0.01, 0.04, 0.03, 0.005)]
+    corrected = claims.correct(results)
+    assert [r.p for r in corrected] == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert [r.verdict for r in corrected] == ["supported", "inconclusive", "inconclusive", "supported"]
+
+
+def test_a_sample_gets_students_interval(study):
+    connection = catalog.open_tables(study)
+    values = [0.2, 0.5, 0.1, 0.4]
+    row = _one(connection, sample="SELECT unnest([0.2, 0.5, 0.1, 0.4]) AS x")
+    low, high = stats.t.interval(0.95, 3, np.mean(values), stats.sem(values))
+    assert (row["estimate"], row["low"], row["high"]) == pytest.approx((0.3, low, high), rel=1e-5)
+    assert row["p_value"] == pytest.approx(stats.ttest_1samp(values, 0).pvalue, rel=1e-4)
+
+
+def test_a_sample_of_logarithms_is_shown_as_a_ratio(study):
+    row = _one(catalog.open_tables(study), sample="SELECT ln(unnest([2.0, 2.2, 1.8])) AS x", log=True, rule={"above": 1})
+    assert row["estimate"] == pytest.approx(math.exp(np.mean(np.log([2.0, 2.2, 1.8]))))
+    assert row["verdict"] == "supported"
+
+
+# ---------------------------------------------------------------- what goes wrong is a row
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"sql": "SELECT nonsense FROM score"}, "not measured: Binder Error"),
+        ({"sql": "SELEC"}, "not measured: Parser Error"),
+        ({"sql": "SELECT mu AS estimate, low, high FROM score WHERE task = 'none'", "absent": "no task none"}, "no task none"),
+        ({"sql": "SELECT 1.0 AS estimate, NULL AS low, NULL AS high"}, "no interval: too few runs"),
+        ({"sql": "SELECT 'nan'::DOUBLE AS estimate"}, "not measured"),
+        ({"sql": "SELECT 1.0 AS estimate, 0.5 AS low, 1.5 AS high", "rule": {"near": 1}}, "a rule is above, below or within"),
+        ({"sql": "SELECT 1", "tables": ["curriculum"]}, "not run: this study has no table curriculum"),
+        ({"sample": "SELECT 1.0 AS x"}, "too few for an interval"),
+    ],
+)
+def test_a_broken_or_unmeasured_claim_is_inconclusive_with_its_reason(study, changes, said):
+    row = _one(catalog.open_tables(study), **changes)
+    assert row["verdict"] == "inconclusive" and said in row["reason"] and "\n" not in row["reason"]
+
+
+def test_a_broken_claim_does_not_stop_the_others(study):
+    broken, good = _entry(claim="a", sql="SELEC"), _entry(claim="b", sql="SELECT 2.0 AS estimate, 1.9 AS low, 2.1 AS high")
+    rows = claims.evaluate(catalog.open_tables(study), [broken, good], {}, "study")
+    assert [row["verdict"] for row in rows] == ["inconclusive", "supported"]
+
+
+def test_an_unknown_key_and_a_double_name_are_refused(tmp_path):
+    (tmp_path / "c.yaml").write_text("claims: [{claim: a, sqll: SELECT 1}]")
+    with pytest.raises(claims.ClaimError, match="unknown key sqll"):
+        claims.read(tmp_path / "c.yaml")
+    (tmp_path / "c.yaml").write_text("claims: [{claim: a, sql: SELECT 1}, {claim: a, sql: SELECT 2}]")
+    with pytest.raises(claims.ClaimError, match="stands there twice"):
+        claims.read(tmp_path / "c.yaml")
+
+
+# ---------------------------------------------------------------- the claims of the papers
+
+
+def test_every_claim_runs_and_none_is_broken(judged, entries):
+    assert list(judged) == [entry["claim"] for entry in entries[0]]
+    assert [row["reason"] for row in judged.values() if "Error" in row["reason"]] == []
+
+
+def test_verdicts_on_the_invented_study_are_the_ones_it_was_made_for(judged):
+    expected = {
+        "order of S4, zoh": "supported",
+        "order of S6, bilinear": "supported",
+        "S6 loses convergence": "contradicted",
+        "S6 and amplitude": "supported",
+        "S6 less continuous than S4": "supported",
+        "S4 error within its bound": "supported",
+        "trained S6 diverges": "contradicted",
+        "trained S6 drifts more": "supported",
+        "S4 against S6 at the discrete end": "supported",
+        "S4 against S6 at the continuous end": "supported",
+        "S4's advantage grows with eta": "supported",
+        "mu predicts the winner": "supported",
+        "encoders agree": "supported",
+        "gap of S4 at eta 1": "supported",
+        "gap of S6 at eta 0.25": "contradicted",
+        "gap of Mamba-3 at eta 0": "inconclusive",
+        "violation falls": "inconclusive",
+    }
+    assert {name: judged[name]["verdict"] for name in expected} == expected
+
+
+def test_a_claim_of_a_stage_that_has_not_run_says_so(judged):
+    assert judged["time to 81 on Retrieval"]["reason"] == "not run: this study has no table time_to_target"
+
+
+def test_the_scale_stands_beside_every_verdict(judged):
+    assert judged["gap of S4 at eta 1"]["scale"] == "invented: 4 systems, 5 etas, 3 seeds, 5000 parameters at most"
+    assert all(row["scale"].startswith("invented") for row in judged.values())
+
+
+def test_an_empty_study_judges_nothing(entries):
+    rows = claims.evaluate(catalog.open_files({}), *entries, "empty")
+    assert {row["verdict"] for row in rows} == {"inconclusive"}
+    assert all(row["reason"].startswith("not run") for row in rows)
+
+
+FUTURE = {
+    "stability": "SELECT 'etth1' AS dataset, 96 AS horizon, 'sst' AS host, storage, weight, seed, "
+    "0.4 + 0.000001 * seed * weight AS mse, (CASE WHEN weight > 0 THEN 0.003 ELSE 0.036 END) "
+    "* (CASE WHEN storage = 'diagonal' THEN 0.9 + 0.001 * seed ELSE 1 + 0.001 * seed END) AS violation "
+    "FROM (VALUES ('identity'), ('diagonal')) s(storage), (VALUES (0), (1)) w(weight), range(5) r(seed)",
+    "robustness": "SELECT *, 'noise' AS perturbation, 0.1 AS level, 'input' AS \"where\", "
+    "CASE WHEN weight > 0 THEN 0.966 + 0.0001 * seed ELSE 1 END AS state_norm FROM stability",
+    "time_to_target": "SELECT 'image' AS task, 's4d' AS model, 'coarse' AS plan, 0.85 AS target, 0.57 AS ratio, "
+    "0.5 AS low, 0.65 AS high",
+    "curriculum": "SELECT 'image' AS task, model, plan, seed, epoch, epoch // 2 AS stage, "
+    "CASE WHEN plan = 'plain' THEN 0.8 ELSE 0.82 END + 0.001 * seed - (epoch % 2 = 0)::INT * (model = 's6')::INT * 0.1 "
+    "+ 0.02 * epoch AS accuracy FROM (VALUES ('s4d'), ('s6')) m(model), (VALUES ('plain'), ('coarse')) p(plan), "
+    "range(3) r(seed), range(1, 6) e(epoch)",
+}
+
+
+def test_claims_of_stages_to_come_are_measured_once_their_tables_are_there(entries):
+    connection = catalog.open_files({})
+    for name, sql in FUTURE.items():
+        connection.execute(f"CREATE TABLE {name} AS {sql}")
+    rows = {row["claim"]: row for row in claims.evaluate(connection, *entries, "future")}
+    expected = {
+        "violation falls": "supported",
+        "clean error unchanged": "supported",
+        "diagonal storage is better": "supported",
+        "under perturbation, state norm": "supported",
+        "time to 85 on Image": "supported",
+        "final accuracy on Image": "supported",
+        "S6 drops at stage changes": "supported",
+    }
+    assert {name: rows[name]["verdict"] for name in expected} == expected
+
+
+def _numbers(text):
+    return {float(number) for number in re.findall(r"(?<![\w.])\d*\.?\d+", text)}
+
+
+def test_every_published_figure_stands_in_the_table_of_facts(entries):
+    """Where the facts are at hand; the eta table is checked in full against its published columns in any case."""
+    gaps = {e["claim"]: e["published"] for e in entries[0] if e["claim"].startswith("gap of ")}
+    assert len(gaps) == 30
+    for eta in ("0", "0.25", "0.5", "0.75", "1"):
+        assert [float(v) for name, v in gaps.items() if name.endswith(f"at eta {eta}")].count(0.0) == 1
+    if FACTS.exists():
+        known = _numbers(FACTS.read_text(encoding="utf-8"))
+        missing = {e["claim"]: n for e in entries[0] for n in _numbers(str(e["published"])) - known}
+        assert missing == {}

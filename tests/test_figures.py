@@ -1,0 +1,102 @@
+"""Figures: drawn for what a study holds, the same bytes for the same tables, readable for every kind of colour vision."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+import synthetic
+from continuity import alignment, catalog, figures, tables
+
+
+def _study(folder, **options):
+    made = synthetic.write(folder, **options)
+    files = catalog.table_files(made)
+    if "forecast" in files:
+        tables.write("gap", catalog.aggregate("gap", files), made / "gap.parquet")
+        if "mixtures" in files:
+            rows = alignment.align(catalog.open_tables(made).sql("FROM advantage").to_arrow_table(), draws=100)
+            tables.write("alignment", rows, made / "alignment.parquet")
+    return catalog.open_tables(made)
+
+
+@pytest.fixture(scope="module")
+def connection(tmp_path_factory):
+    return _study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def drawn(connection, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("figures")
+    return {name: figures.draw(name, connection, folder / name) for name in figures.FIGURES}
+
+
+def test_every_figure_is_drawn_wide_narrow_and_as_pixels(drawn):
+    for name, paths in drawn.items():
+        assert [path.name for path in paths] == [f"{name}.svg", f"{name}.narrow.svg", f"{name}.png"]
+        assert all(path.stat().st_size > 5000 for path in paths)
+
+
+def test_narrow_figures_fit_a_phone(drawn):
+    for paths in drawn.values():
+        width = float(re.search(r'width="([\d.]+)pt"', paths[1].read_text()).group(1))
+        assert width <= 260
+
+
+def test_no_figure_is_large_or_dated(drawn):
+    for paths in drawn.values():
+        text = paths[0].read_text()
+        assert len(text) < 500_000
+        assert "<dc:date>" not in text
+
+
+def test_the_same_tables_give_the_same_bytes(connection, drawn, tmp_path):
+    for before, after in zip(drawn["benchmark"], figures.draw("benchmark", connection, tmp_path / "benchmark"), strict=True):
+        assert before.read_bytes() == after.read_bytes()
+
+
+def test_a_figure_without_its_tables_is_not_drawn_and_an_old_one_goes(tmp_path):
+    connection = catalog.open_tables(synthetic.write(tmp_path / "study", leave_out=("benchmark",)))
+    (tmp_path / "benchmark.svg").write_text("old")
+    assert figures.draw("benchmark", connection, tmp_path / "benchmark") == []
+    assert not (tmp_path / "benchmark.svg").exists()
+
+
+def test_a_table_of_failures_only_draws_nothing(tmp_path):
+    row = {"task": "t", "model": "s4d", "seed": 0, "accuracy": None, "status": "diverged", "reason": "loss not finite"}
+    tables.write("benchmark", [row], tmp_path / "benchmark.parquet")
+    assert figures.draw("benchmark", catalog.open_tables(tmp_path), tmp_path / "benchmark") == []
+
+
+def test_one_seed_without_intervals_is_still_drawn(tmp_path):
+    rows = [row for row in synthetic.benchmark(np.random.default_rng(0)) if row["seed"] == 0]
+    tables.write("benchmark", rows, tmp_path / "benchmark.parquet")
+    assert len(figures.draw("benchmark", catalog.open_tables(tmp_path), tmp_path / "benchmark")) == 3
+
+
+def test_an_unknown_figure_is_refused(connection, tmp_path):
+    with pytest.raises(ValueError, match="no figure 'scores'"):
+        figures.draw("scores", connection, tmp_path / "x")
+
+
+def test_a_users_name_is_no_mathematics_and_is_shortened():
+    assert figures.label("$x^2$") == r"\$x^2\$"
+    assert len(figures.label("a" * 80)) == 26
+
+
+def test_series_of_one_figure_differ_in_colour_and_in_marker():
+    architectures = ["s4d", "s6", "transformer", "mamba", "s5", "mine", "yours", "theirs"]
+    looks = [figures.series(name, architectures) for name in architectures]
+    for (colour, marker), (other_colour, other_marker) in itertools.combinations(looks, 2):
+        assert (colour, marker) != (other_colour, other_marker)
+    assert len({marker for _, marker in looks}) == len(looks)
+
+
+def _luminance(colour):
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_ink_is_legible_on_white():
+    assert 1.05 / (_luminance(figures.INK) + 0.05) > 12

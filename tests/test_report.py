@@ -1,0 +1,273 @@
+"""The page: whole, offline, escaped, its numbers those of the tables, and honest about what is not there."""
+
+import base64
+import csv
+import html
+import io
+import json
+import re
+import time
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+import synthetic
+from continuity import alignment, catalog, claims, figures, report, tables
+
+SETTINGS = {"study": "invented", "score": {"max_lag": 16}, "forecast": {"seeds": [0, 1, 2], "note": "<b>bold</b>"}}
+ROOT = report.Path(__file__).parents[1]
+VOID = {"meta", "link", "img", "br", "source", "hr", "input"}
+
+
+def _study(folder, figures_too=("study", "benchmark"), leave_out=(), seed=0):
+    """An invented study with its derived tables and a few figures."""
+    made = synthetic.write(folder, seed=seed, leave_out=leave_out)
+    files = catalog.table_files(made)
+    if "forecast" in files:
+        tables.write("gap", catalog.aggregate("gap", files), made / "gap.parquet")
+    if {"forecast", "mixtures"} <= set(files):
+        rows = alignment.align(catalog.open_tables(made).sql("FROM advantage").to_arrow_table(), draws=200)
+        tables.write("alignment", rows, made / "alignment.parquet")
+    connection = catalog.open_tables(made)
+    tables.write("claims", claims.evaluate(connection, *claims.read(ROOT / "config" / "claims.yaml"), "invented"),
+                 made / "claims.parquet")  # fmt: skip
+    (folder / "figures").mkdir()
+    for name in figures_too:
+        figures.draw(name, connection, folder / "figures" / name)
+    return made
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("study")
+    _study(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def page(folder):
+    cfg = json.dumps(SETTINGS)
+    report.render(folder / "tables", folder / "figures", SETTINGS, folder / "report.html", cfg, "c0de")
+    return (folder / "report.html").read_text()
+
+
+class Reader(HTMLParser):
+    """Checks nesting and collects tags, attributes and table cells by caption."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.tables = [], [], {}
+        self.rows, self.caption, self.cell = None, None, None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr" and self.rows is not None:
+            self.rows.append([])
+        if tag == "table":
+            self.rows = []
+        if tag in ("td", "caption"):
+            self.cell = ""
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag == "caption":
+            self.caption, self.cell = self.cell.strip(), None
+        if tag == "td":
+            self.rows[-1].append(self.cell.strip())
+            self.cell = None
+        if tag == "table":
+            self.tables[self.caption], self.rows = [row for row in self.rows if row], None
+
+    def handle_data(self, data):
+        if self.cell is not None:
+            self.cell += data
+
+
+@pytest.fixture(scope="module")
+def read(page):
+    return Reader(page)
+
+
+def _attributes(read, tag):
+    return [attributes for name, attributes in read.tags if name == tag]
+
+
+# ---------------------------------------------------------------- whole and offline
+
+
+def test_the_page_is_well_formed_and_small(page, read):
+    assert read.open == []
+    assert len(page.encode()) < 5_000_000
+
+
+def test_nothing_is_loaded_from_outside(page, read):
+    for tag in ("img", "source", "script", "link"):
+        for attributes in _attributes(read, tag):
+            for name in ("src", "srcset", "href"):
+                assert attributes.get(name, "data:").startswith("data:")
+    assert "url(" not in page and "@import" not in page
+    policy = next(a["content"] for a in _attributes(read, "meta") if a.get("http-equiv"))
+    assert policy.startswith("default-src 'none'")
+
+
+def test_the_policy_lets_only_the_pages_own_script_run(page, read):
+    import hashlib
+
+    script = re.search(r"<script>(.*)</script>", page, re.S).group(1)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert len(_attributes(read, "script")) == 1
+
+
+def test_identity_stands_in_the_first_four_kilobytes(page, read):
+    named = {a["name"]: a["content"] for a in _attributes(read, "meta") if "name" in a}
+    assert named["continuity-code"] == "c0de"
+    assert json.loads(named["continuity-cfg"]) == SETTINGS
+    assert "continuity-cfg" in page[:4096]
+
+
+def test_the_page_is_made_in_time(folder, tmp_path):
+    began = time.process_time()
+    report.render(folder / "tables", folder / "figures", SETTINGS, tmp_path / "report.html")
+    assert time.process_time() - began < 20
+
+
+# ---------------------------------------------------------------- safe and accessible
+
+
+def test_names_that_a_user_chose_are_text(page, read):
+    assert synthetic.HOSTILE not in page
+    assert html.escape(synthetic.HOSTILE, quote=False).split("(")[0] in page
+    assert "<i>here</i>" not in page and "<b>bold</b>" not in page
+    assert any(synthetic.HOSTILE in row for row in read.tables["Continuity of each task"])
+
+
+def test_figures_have_alternative_texts_tables_captions_and_sections_names(read):
+    images = _attributes(read, "img")
+    assert len(images) == 2 and all(len(image["alt"]) > 30 for image in images)
+    assert len(read.tables) == len(_attributes(read, "table")) and None not in read.tables
+    identifiers = [a["id"] for _, a in read.tags if "id" in a]
+    assert len(identifiers) == len(set(identifiers))
+    assert {a["aria-labelledby"] for a in _attributes(read, "section")} <= set(identifiers)
+    for tag in ("main", "header", "footer", "nav", "h1", "title"):
+        assert len(_attributes(read, tag)) == 1
+    assert _attributes(read, "html") == [{"lang": "en"}]
+
+
+def test_every_link_within_the_page_leads_somewhere(read):
+    identifiers = {a["id"] for _, a in read.tags if "id" in a} | {"study"}
+    targets = {a["href"][1:] for a in _attributes(read, "a") if a["href"].startswith("#")}
+    assert targets <= identifiers
+
+
+def _contrast(one, other):
+    def luminance(colour):
+        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_text_contrast_meets_the_guideline_in_light_and_in_dark(page):
+    for block in re.findall(r":root \{(.*?)\}", page, re.S)[:2]:
+        colours = dict(re.findall(r"--([\w-]+): (#\w{6})", block))
+        for text, ground in [("ink", "page"), ("soft", "page"), ("soft", "card"), ("link", "page"), ("yes", "yes-bg"),
+                             ("no", "no-bg"), ("open", "open-bg")]:  # fmt: skip
+            assert _contrast(colours[text], colours[ground]) >= 4.5, (text, ground)
+
+
+# ---------------------------------------------------------------- its numbers are the tables'
+
+
+def test_the_numbers_of_a_table_are_those_of_the_file(folder, read):
+    rows = tables.read(folder / "tables" / "gap.parquet").to_pylist()
+    shown = {(row[0], row[2]): row[3] for row in read.tables["Gap to the best architecture"]}
+    assert len(shown) == len(rows)
+    for row in rows:
+        text = shown[report.spell(row["eta"]), row["model"]]
+        if row["gap"] is None:
+            assert text == "–"
+        else:
+            found = [float(number.replace("−", "-")) for number in re.findall(r"−?\d\.?\d*", text)]
+            assert found == pytest.approx([row["gap"], row["low"], row["high"]], rel=0.006, abs=5e-4)
+
+
+def test_downloads_hold_all_rows(folder, read):
+    link = next(a for a in _attributes(read, "a") if a.get("download") == "forecast-gap-to-the-best-architecture.csv")
+    content = base64.b64decode(link["href"].split(",", 1)[1]).decode()
+    rows = list(csv.DictReader(io.StringIO(content)))
+    expected = {(r["eta"], r["model"]): r["gap"] for r in tables.read(folder / "tables" / "gap.parquet").to_pylist()}
+    assert {(float(r["eta"]), r["model"]): float(r["gap"]) if r["gap"] else None for r in rows} == expected
+
+
+def test_verdicts_are_counted_from_the_claims(folder, page):
+    rows = tables.read(folder / "tables" / "claims.parquet").to_pylist()
+    for verdict in ("supported", "contradicted"):
+        count = sum(row["verdict"] == verdict for row in rows)
+        assert f'<li class="{verdict}"><strong>{count}</strong>' in page
+
+
+def test_the_sql_of_the_page_gives_its_numbers(folder, page):
+    sql = html.unescape(re.search(r"Gap to the best architecture”</summary><pre>(.*?)</pre>", page, re.S).group(1))
+    assert len(catalog.query(sql, folder / "tables")) == 15
+
+
+def test_failures_are_told(page):
+    assert "1 of the rows of forecast have no number (diverged: loss not finite at step 17)." in page
+    assert "1 of the rows of score have no number (undefined: the input is constant)." in page
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(None, "–"), (0.0, "0"), (0.123456, "0.123"), (-1.5, "−1.5"), (1234567.0, "1.23e6"), (2e-5, "2.00e−5"), (12345.0, "12345"),
+     (7, "7"), (True, "yes"), ("a", "a")],
+)  # fmt: skip
+def test_numbers_are_spelled_for_readers(value, shown):
+    assert report.spell(value) == shown
+
+
+# ---------------------------------------------------------------- what is not there is said in place
+
+
+def test_a_stage_that_is_not_in_the_study_is_said_in_its_section(page):
+    section = page[page.index('<section id="curriculum"') :]
+    assert "This stage is not in the study (no table time_to_target)." in section[: section.index("</section>")]
+
+
+def test_an_empty_study_still_has_a_page(tmp_path):
+    (tmp_path / "tables").mkdir()
+    report.render(tmp_path / "tables", tmp_path / "figures", {"study": "empty"}, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "The claims table is not in the study" in page and page.count("This stage is not in the study") == 9
+
+
+def test_empty_tables_torn_tables_and_older_tables_are_said(tmp_path):
+    made = tmp_path / "tables"
+    tables.write("score", [], made / "score.parquet")
+    (made / "forecast.parquet").write_bytes(b"torn")
+    old = tables.rows_to_table("benchmark", synthetic.benchmark(np.random.default_rng(0))).drop_columns(["parameters"])
+    tables.write_table(old, made / "benchmark.parquet")
+    report.render(made, tmp_path, {"study": "old"}, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "its table score has no rows" in page
+    assert "Table forecast is left out" in page
+    assert "Table benchmark was made by an older version: parameters shown as empty." in page
+    assert "Test accuracy" in page and "The figure has not been drawn." in page
+
+
+def test_two_studies_stand_side_by_side(folder, tmp_path):
+    _study(tmp_path / "other", figures_too=(), leave_out=("refinement",), seed=1)
+    out = tmp_path / "report.html"
+    report.render(folder / "tables", folder / "figures", SETTINGS, out, against=("other <2>", tmp_path / "other"))
+    page = out.read_text()
+    read = Reader(page)
+    assert "In other &lt;2&gt;" in page and "other <2>" not in page
+    assert page.count('<div class="pair two">') == 9
+    assert page.count("This stage is not in the study (no table refinement).") == 1
+    assert read.open == []
