@@ -11,7 +11,8 @@ STUDY = studies.start(config)
 ENVIRONMENT = os.path.join(workflow.basedir, "envs", "environment.yaml")
 # A deployed environment brings its own Python; otherwise jobs run in the one that runs Snakemake.
 PYTHON = "python" if workflow.deployment_settings.deployment_method else shlex.quote(sys.executable)
-STAGE = f"{PYTHON} {shlex.quote(SCRIPTS)}"
+# One thread a job, in every library: sums are then the same in every run, and jobs do not fight for cores.
+STAGE = f"env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 {PYTHON} {shlex.quote(SCRIPTS)}"
 IDENTITY = "--cfg {params.cfg:q} --code {params.code}"
 LOGGED = "2>&1 | tee {log:q}"
 

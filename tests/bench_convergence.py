@@ -1,7 +1,7 @@
 """The published experiment against a loop of one system, scale and step at a time. Prints `name: ratio x`.
 
 Both sides step S4 and S6 by zero-order hold and bilinear at the nine published steps and compare with a reference. The
-loop is timed on two systems at two scales, on which ours must give the same errors to 1e-9, and scaled to the full 20 by
+loop is timed on two systems at two scales, on which ours must give the same errors to 1e-9, and scaled up to all 20 by
 11; its reference is scipy's DOP853 at rtol 1e-12, its inputs are evaluated once a step size. All are processor times.
 """
 

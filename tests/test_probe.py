@@ -151,7 +151,7 @@ def test_what_holding_the_input_does_to_a_model_is_kappa_times_what_it_does_to_t
             kappas.append(found.kappa)
             assert found.kappa_low < found.kappa < found.kappa_high
     assert spearmanr(drift, delta).statistic >= 0.98
-    assert 0.5 < min(kappas) and max(kappas) < 1.2
+    assert 0.5 < min(kappas) and max(kappas) < 1.7
 
 
 def test_a_module_that_copies_its_input_has_kappa_near_one():
@@ -224,6 +224,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "my models").mkdir()
     (tmp_path / "probe_models.py").write_text(FACTORIES)
     (tmp_path / "my models" / "copy.py").write_text(FACTORIES)
+    (tmp_path / "probe_quits.py").write_text("import sys\nsys.exit(3)\n")
     (tmp_path / "probe_torn.py").write_text("import torch\nx = (\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -237,9 +238,12 @@ def test_factories_load_from_the_folder_one_stands_in(folder):
 
 @pytest.mark.parametrize("spec, words", [
     ("probe_models", "write module:function"), (":make", "write module:function"),
-    ("no_such:make", "cannot import no_such"), ("probe_models:nothing", "has no 'nothing': it defines Identity, ready, make"), ("probe_models:number", "is a int"),
+    ("no_such:make", "cannot import no_such"),
+    ("probe_models:nothing", "has no 'nothing': it defines Identity, ready, make"),
+    ("probe_models:number", "is a int"),
     ("probe_models:wrong", "made a int"), ("probe_models:broken", "RuntimeError: no weights"),
-    ("probe_torn:make", "cannot import probe_torn"), ("absent.py:make", "no such file")])
+    ("probe_torn:make", "cannot import probe_torn"), ("probe_quits:make", "SystemExit"),
+    ("absent.py:make", "no such file")])
 def test_a_bad_factory_is_one_clear_line(folder, spec, words):
     with pytest.raises(ValueError, match=words) as error:
         load_factory(spec)

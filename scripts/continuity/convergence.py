@@ -64,8 +64,8 @@ def simulate(system, tau, steps, method):
     averaged  x_{k+1} = e^{A d} x_k + phi1(A d)(d_k f_k + d_{k+1} f_{k+1})/2, d = (d_k + d_{k+1})/2
     """
     u = system.signal(np.arange(steps + 1) * tau)
-    theta = tau * system.gate(u)                                           # (cases, steps + 1 or 1)
-    push = theta[..., None] * system.drive(u)   # (cases, steps + 1, N)
+    theta = tau * system.gate(u)                  # (cases, steps + 1 or 1)
+    push = theta[..., None] * system.drive(u)     # (cases, steps + 1, N)
     flow = system.flow
     if method == "averaged":
         theta = (theta[:, :-1] + theta[:, 1:]) / 2 if theta.shape[1] > 1 else theta
@@ -88,22 +88,20 @@ def summary(table, finest=3):
 
     Raises ValueError below two steps.
     """
-    groups = _by(table, ("model", "method", "scale"))
     rows = []
-    for (model, method, scale), group in groups.items():
+    for (model, method, scale), group in _by(table, ("model", "method", "scale")).items():
         taus, errors = _draws_by_tau(group, "rel_linf")
         if len(taus) < 2:
             raise ValueError("an order needs at least two steps: give more taus")
-        slopes = np.polyfit(np.log(taus[:finest]), np.log(errors[:, :finest]).T, 1)[0]
-        order, low, high = mean_interval(slopes)
-        law = _draws_by_tau(group, "abs_linf")[1][:, 0] / _draws_by_tau(group, "law")[1][:, 0]
-        known = law[np.isfinite(law)]
-        margin = group["margin_log10"][np.isfinite(group["margin_log10"])]
+        steps = np.log(taus[:finest]) - np.log(taus[:finest]).mean()
+        order, low, high = mean_interval(np.log(errors[:, :finest]) @ steps / (steps @ steps))
+        law = _finite(_draws_by_tau(group, "abs_linf")[1][:, 0] / _draws_by_tau(group, "law")[1][:, 0])
+        margin = _finite(group["margin_log10"])
         rows.append(dict(
             model=model, method=method, scale=scale, order=order, order_low=low, order_high=high, n=len(errors),
-            error=float(np.exp(np.nanmean(np.log(errors[:, 0])))),
-            law_ratio=float(np.median(known)) if len(known) else None,
-            law_share=float(np.mean((known >= 0.9) & (known <= 1.1))) if len(known) else None,
+            error=float(np.exp(_finite(np.log(errors[:, 0])).mean())),
+            law_ratio=float(np.median(law)) if len(law) else None,
+            law_share=float(np.mean((law >= 0.9) & (law <= 1.1))) if len(law) else None,
             margin_log10=float(margin.max()) if len(margin) else None))
     return pa.Table.from_pylist(rows)
 
@@ -115,8 +113,7 @@ def ratio(table, model="s6", over="s4", method="zoh"):
     Columns: scale, tau, ratio, low, high, n. Raises ValueError when the table lacks either model.
     """
     groups = _by(table, ("model", "method", "scale"))
-    scales = sorted({key[2] for key in groups if key[:2] == (model, method)} & {key[2] for key in groups
-                                                                              if key[:2] == (over, method)})
+    scales = sorted(key[2] for key in groups if key[:2] == (model, method) and (over, method, key[2]) in groups)
     if not scales:
         raise ValueError(f"the table holds no scale with both {model} and {over} under {method}: run both models")
     rows = []
@@ -219,6 +216,10 @@ def _table(columns):
             values = np.where(np.isfinite(values), values, np.nan)
         arrays.append(pa.array(values, field.type, from_pandas=pa.types.is_floating(field.type)))
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _finite(values):
+    return values[np.isfinite(values)]
 
 
 def _by(table, keys):

@@ -7,9 +7,9 @@
 | euler | exp(delta A) | delta | 1 | 1 |
 | averaged | exp(delta' A) | phi1(delta' A) on the mean of two neighbouring inputs | – | 2 |
 
-`averaged` uses delta' = (delta_{k-1} + delta_k)/2 and the input (delta_{k-1} B_{k-1} u_{k-1} + delta_k B_k u_k)/2: the trapezoid
-between two samples. Its state belongs to the time of the sample itself, so the first sample, before which no time has
-passed, leaves the initial state unchanged.
+`averaged` uses delta' = (delta_{k-1} + delta_k)/2 and the input (delta_{k-1} B_{k-1} u_{k-1} + delta_k B_k u_k)/2:
+the trapezoid between two samples. Its state belongs to the time of the sample itself, so the first sample, before
+which no time has passed, leaves the initial state unchanged.
 
 Everything is safe at A -> 0 and delta -> 0, for real and complex A, in value and in gradient.
 """
@@ -97,9 +97,11 @@ def semigroup(a: torch.Tensor, b: torch.Tensor, scale: float) -> tuple[torch.Ten
 
 
 def scaled_transition(delta, A, rule, step_scale=1.0, step_rule="delta"):
-    """(log a, b) of h_k = a h_{k-1} + b B u_k at `step_scale` times the trained step; complex diagonal A, zoh, bilinear, averaged.
+    """(log a, b) of h_k = a h_{k-1} + b B u_k at `step_scale` times the trained step; complex diagonal A, zoh,
+    bilinear, averaged.
 
-    step_rule "delta" multiplies delta; "semigroup" takes step_scale steps of the trained map: (s log a, (a^s - 1)/(a - 1) b).
+    step_rule "delta" multiplies delta; "semigroup" takes step_scale steps of the trained map: (s log a, (a^s - 1)/(a
+    - 1) b).
     """
     if step_rule != "semigroup":
         delta = delta * step_scale

@@ -1,7 +1,7 @@
 """Scan of a diagonal, complex, time-invariant system: h_k = a h_(k-1) + x_k with h_(-1) = 0.
 
-Complex numbers are held in planes: x (B, L, 2P) holds P real parts, then P imaginary parts, which a compiled loop and a real
-matrix product both like better than pairs.
+Complex numbers are held in planes: x (B, L, 2P) holds P real parts, then P imaginary parts, which a compiled loop and
+a real matrix product both like better than pairs.
 """
 
 import numpy as np
@@ -23,7 +23,8 @@ def lti_scan(log_a, x):
 
 
 def scan_by_doubling(log_a, x):
-    """The same scan by h <- h + a^s (h, s steps later) for s = 1, 2, 4, …; no division, nothing overflows for |a| <= 1."""
+    """The same scan by h <- h + a^s (h, s steps later) for s = 1, 2, 4, …; no division, nothing overflows for |a| <= 1.
+    """
     real, imag = x.chunk(2, -1)
     h = torch.complex(real, imag)
     shift = 1

@@ -1,7 +1,7 @@
 """Compiled CPU loops: numba where it is installed, plain Python where it is not.
 
-`njit` compiles without the interpreter lock and keeps the machine code on disk. The folder is keyed by this file and numba's
-version, because numba does not notice that a function compiled *into* a cached one has changed.
+`njit` compiles without the interpreter lock and keeps the machine code on disk. The folder is keyed by this file and
+numba's version, because numba does not notice that a function compiled *into* a cached one has changed.
 `over_batch` shares a loop over samples among threads; every sample is computed by one thread alone, so the result
 does not depend on the number of threads.
 """
@@ -60,7 +60,8 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def over_batch(kernel, n: int, threads: int, *arrays) -> None:
-    """Run kernel(first, last, *arrays) over [0, n) split into `threads` ranges; the kernel writes only its own samples."""
+    """Run kernel(first, last, *arrays) over [0, n) split into `threads` ranges; the kernel writes only its own samples.
+    """
     threads = max(1, min(threads, n))
     if threads == 1:
         kernel(0, n, *arrays)

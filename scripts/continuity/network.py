@@ -1,4 +1,5 @@
-"""The network around a sequence layer: encoder → residual stack → masked pooling → decoder, and its parameter groups."""
+"""The network around a sequence layer: encoder → residual stack → masked pooling → decoder, and its parameter groups.
+"""
 
 import importlib
 import inspect
@@ -31,7 +32,7 @@ class ForeignLayer(nn.Module):
         y = self.module(u, **{name: given[name] for name in self.takes})
         if not torch.is_tensor(y) or y.shape != u.shape:
             found = tuple(y.shape) if torch.is_tensor(y) else type(y).__name__
-            raise ValueError(f"{type(self.module).__name__} must return {tuple(u.shape)} for an input of that shape, got {found}")
+            raise ValueError(f"{type(self.module).__name__} must return its input's shape {tuple(u.shape)}, got {found}")
         return keep(y, inside)
 
 
@@ -51,7 +52,9 @@ def make_layer(layer: str, d_model: int, **options) -> nn.Module:
 
 
 class Block(nn.Module):
-    """Residual block: norm, layer, dropout. A layer that acts on channels apart gets GELU and a gated linear map behind it."""
+    """Residual block: norm, layer, dropout. A layer that acts on channels apart gets GELU and a gated linear map
+    behind it.
+    """
 
     def __init__(self, layer: nn.Module, d_model: int, dropout: float, norm: str):
         super().__init__()
@@ -72,8 +75,8 @@ class SequenceModel(nn.Module):
     """x -> encoder -> n_layers residual blocks -> pooling -> decoder.
 
     layer: a name of `continuity.layers.LAYERS`, or "module:function" of a user's own; layer_options go to it.
-    Give d_input for real sequences (B, L, d_input), or vocab for tokens (B, L) int64. norm "post" or "pre" (then a last norm
-    follows the stack). readout "mean" over real steps, "last" real step, or "none": an output a step.
+    Give d_input for real sequences (B, L, d_input), or vocab for tokens (B, L) int64. norm "post" or "pre" (then a
+    last norm follows the stack). readout "mean" over real steps, "last" real step, or "none": an output a step.
     Returns (B, d_output), with readout "none" (B, L, d_output), 0 past the real lengths.
     Raises ValueError for unknown choices, both or neither of d_input and vocab, and input of another shape.
     """
@@ -86,7 +89,8 @@ class SequenceModel(nn.Module):
         for name, value, known in (("norm", norm, NORMS), ("readout", readout, READOUTS)):
             if value not in known:
                 raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(known)}")
-        for name, value in (("d_model", d_model), ("n_layers", n_layers), ("d_output", d_output)):
+        end = ("vocab", vocab) if d_input is None else ("d_input", d_input)
+        for name, value in (("d_model", d_model), ("n_layers", n_layers), ("d_output", d_output), end):
             check_count(name, value)
         self.d_input, self.vocab, self.readout = d_input, vocab, readout
         self.encoder = nn.Embedding(vocab, d_model) if vocab else nn.Linear(d_input, d_model)
@@ -137,8 +141,9 @@ def pool(h, inside, readout):
 def optim_groups(model: nn.Module, lr: float, weight_decay: float, layer_lr: float = 1e-3) -> list[dict]:
     """Three parameter groups for an optimiser.
 
-    "dynamics": A, B and Delta of every layer (`SequenceLayer.dynamics`), at layer_lr, no decay; "plain": biases, norms,
-    embeddings' and other vectors, at lr, no decay; "decayed": everything else, at lr with weight_decay. Each carries its `name`.
+    "dynamics": A, B and Delta of every layer (`SequenceLayer.dynamics`), at layer_lr, no decay; "plain": biases, norms and
+    other vectors, at lr, no decay; "decayed": everything else, at lr with weight_decay. Each carries
+    its `name`.
     """
     dynamics = {id(layer.get_parameter(name)) for layer in model.modules() if isinstance(layer, SequenceLayer)
                 for name in layer.dynamics}

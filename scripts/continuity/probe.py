@@ -2,8 +2,8 @@
 
 The module sees every r-th sample of the same sequences and, where it takes one, the step scale r. Outputs are compared
 at equal times, coarse[j] with fine[r j]; no label is needed. Between strides r_j and r_{j+1} = q r_j the successive
-drift d_j grows as r^p for a model of order p, so p = log_q(d_{j+1}/d_j): 1 for a model that holds its input over a step,
-0 or less for one that computes another function at every rate. (Drift against the finest grid would overstate p.)
+drift d_j grows as r^p for a model of order p, so p = log_q(d_{j+1}/d_j): 1 for a model that holds its input over a
+step, 0 or less for one that computes another function at every rate. (Drift against the finest grid overstates p.)
 """
 
 import importlib
@@ -181,8 +181,8 @@ def _judge(outputs, inputs, hold_drift, strides, argument, ignored):
     exact = not (drift > noise).any()
     verdict, sentence = _verdict(order, low, high, input_order, spread <= noise, exact, argument, ignored)
     return ProbeResult(strides, argument, len(inputs), inputs.shape[1], tuple(centre.tolist()), tuple(orders.tolist()),
-                       order, low, high, tuple(delta.mean(0).tolist()), input_order, tuple(hold.tolist()), *kappa.tolist(),
-                       verdict, sentence)
+                       order, low, high, tuple(delta.mean(0).tolist()), input_order, tuple(hold.tolist()),
+                       *kappa.tolist(), verdict, sentence)
 
 
 def _verdict(order, low, high, input_order, constant, exact, argument, ignored):
@@ -202,7 +202,7 @@ def _verdict(order, low, high, input_order, constant, exact, argument, ignored):
     if low >= CONTINUOUS_FROM:
         without = "" if argument and not ignored else ", though it does not use the sampling step"
         return "continuous", f"Continuous: its outputs converge as time is sampled more finely{without} ({interval})."
-    if high > NOT_CONTINUOUS_TO:
+    if order > NOT_CONTINUOUS_TO or high >= CONTINUOUS_FROM:
         return "undetermined", f"Undetermined: {interval}; give more sequences, or a longer range of strides."
     if argument is None:
         return "no_time_scale", f"No time scale: it takes no sampling step, and does not converge ({interval})."
@@ -331,23 +331,23 @@ class _Evaluation:
 
 
 def _imported(place):
-    folder = str(Path.cwd())
-    sys.path.insert(0, folder)
+    """The Python module of a dotted name or a .py file; its own folder and the current one are importable meanwhile."""
+    file = Path(place) if place.endswith(".py") else None
+    if file and not file.is_file():
+        raise ValueError(f"cannot import {place}: there is no such file in {Path.cwd()}")
+    before = list(sys.path)
+    sys.path[:0] = [str(Path.cwd())] + ([str(file.resolve().parent)] if file else [])
     try:
-        if place.endswith(".py"):
-            if not Path(place).is_file():
-                raise ValueError(f"cannot import {place}: there is no such file in {folder}")
-            description = importlib.util.spec_from_file_location(Path(place).stem, place)
-            source = importlib.util.module_from_spec(description)
-            description.loader.exec_module(source)
-            return source
-        return importlib.import_module(place)
-    except ValueError:
-        raise
-    except Exception as error:
-        raise ValueError(f"cannot import {place} from {folder}: {_one_line(error)}") from error
+        if not file:
+            return importlib.import_module(place)
+        description = importlib.util.spec_from_file_location(f"probed_{file.stem}", file)
+        source = sys.modules[description.name] = importlib.util.module_from_spec(description)
+        description.loader.exec_module(source)
+        return source
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"cannot import {place} from {Path.cwd()}: {_one_line(error)}") from error
     finally:
-        sys.path.remove(folder)
+        sys.path[:] = before
 
 
 def _public(source):

@@ -1,4 +1,5 @@
-"""The selective scan: a diagonal state space whose step, input and output maps change with time (Gu & Dao 2023, arXiv 2312.00752).
+"""The selective scan: a diagonal state space whose step, input and output maps change with time (Gu & Dao 2023, arXiv
+2312.00752).
 
     h_k = a(delta_k A) h_{k-1} + b(delta_k A) delta_k B_k u_k,    y_k = C_k h_k + D u_k
 
@@ -44,9 +45,9 @@ def selective_scan(u, delta, A, B, C, D=None, discretization="zoh", state=None, 
 
     Args: u, delta (B, L, D); A (D, N); B, C (B, L, N); D (D,) or None; discretization zoh, bilinear, euler or averaged;
     state (B, D, N) before the first step. With `averaged` the first sample leaves the state as it is.
-    Returns y (B, L, D), and the last state (B, D, N) with `return_state`. Computed in float32 at least, so that autocast
-    does not reach it; float64 input gives float64. Real A on a CPU runs compiled where numba is installed (`backend`).
-    Raises ValueError for shapes that do not fit and for an unknown rule.
+    Returns y (B, L, D), and the last state (B, D, N) with `return_state`. Computed in float32 at least, so that
+    autocast does not reach it; float64 input gives float64. Real A on a CPU runs compiled where numba is installed
+    (`backend`). Raises ValueError for shapes that do not fit and for an unknown rule.
     """
     check_rule(discretization, who="selective_scan")
     check_shapes(u, delta, A, B, C, D)

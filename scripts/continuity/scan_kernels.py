@@ -1,8 +1,9 @@
 """Compiled loops of the selective scan, and the autograd function around them.
 
-With z = delta A every rule is h <- a(z) h + g(z) x, x = B s (s = delta u); for `averaged` x is B s of two neighbouring samples.
-The exponential is a polynomial after reduction to |r| <= ln(2)/2, which vectorises where libm's does not. Channels are
-the inner loop, so a state (N, D) lies contiguous. Backward recomputes states from a checkpoint every CHUNK steps.
+With z = delta A every rule is h <- a(z) h + g(z) x, x = B s (s = delta u); for `averaged` x is B s of two
+neighbouring samples. The exponential is a polynomial after reduction to |r| <= ln(2)/2, which vectorises where libm's
+does not. Channels are the inner loop, so a state (N, D) lies contiguous. Backward recomputes states from a checkpoint
+every CHUNK steps.
 """
 
 import math

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -171,7 +170,6 @@ def _leave(problems: Iterable[str]) -> None:
 
 def one_thread() -> None:
     """One torch thread a job: sums are then the same in every run, and two jobs do not fight for cores."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
 
     torch.set_num_threads(1)

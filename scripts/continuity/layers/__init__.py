@@ -1,6 +1,7 @@
 """The registry of sequence layers: a new layer is one file and one line here.
 
-Classes load when asked for, and the table holds text, so that a file which uses one layer does not depend on the others.
+Classes load when asked for, and the table holds text, so that a file which uses one layer does not depend on the
+others.
 """
 
 import difflib
@@ -45,7 +46,9 @@ LAYERS: Mapping = _Registry()
 
 
 def build(name: str, d_model: int, **options):
-    """The layer `name` for d_model channels. ValueError for an unknown name (with the nearest) or option (with the known)."""
+    """The layer `name` for d_model channels. ValueError for an unknown name (with the nearest) or option (with the
+    known).
+    """
     if name not in LAYERS:
         near = difflib.get_close_matches(str(name), LAYERS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -29,17 +29,19 @@ class _LayerType(type):
 class SequenceLayer(nn.Module, metaclass=_LayerType):
     """(B, L, D) -> (B, L, D).
 
-    forward(u, step_scale=1.0, lengths=None): `step_scale` is the sampling step relative to the one trained on; `lengths` (B,)
-    are the real lengths, past which input is ignored, whatever it holds, and output is 0. A subclass writes `mix`, and, if it
-    is a recurrence, `initial_state` and `step`. With `bidirectional=True` a second layer of the same kind runs from the end
-    of each real sequence and sees only what lies strictly ahead; both outputs are added.
+    forward(u, step_scale=1.0, lengths=None): `step_scale` is the sampling step relative to the one trained on;
+    `lengths` (B,) are the real lengths, past which input is ignored, whatever it holds, and output is 0. A subclass
+    writes `mix`, and, if it is a recurrence, `initial_state` and `step`. With `bidirectional=True` a second layer of
+    the same kind runs from the end of each real sequence and sees only what lies strictly ahead; both outputs are
+    added.
 
-    Class attributes: `continuous`, whether step_scale means anything by default; `dynamics`, the names of the parameters
-    that make up A, B and Delta (own learning rate, no weight decay); `needs_mixing`, whether the layer is linear in time
-    and channels apart, so that a network adds a gated linear map behind it; `two_sided`, whether it sees ahead anyway.
+    Class attributes: `continuous`, whether step_scale means anything by default; `dynamics`, the names of the
+    parameters that make up A, B and Delta (own learning rate, no weight decay); `needs_mixing`, whether the layer is
+    linear in time and channels apart, so that a network adds a gated linear map behind it; `two_sided`, whether it
+    sees ahead anyway.
 
-    Raises ValueError for an input that is not (B, L, d_model) real floating point, L = 0, a step_scale that is not a positive
-    number, lengths outside 1 … L.
+    Raises ValueError for an input that is not (B, L, d_model) real floating point, L = 0, a step_scale that is not a
+    positive number, lengths outside 1 … L.
     """
 
     continuous = False
@@ -109,7 +111,8 @@ def real_steps(lengths, u):
         return None
     lengths = torch.as_tensor(lengths, device=u.device)
     if lengths.shape != u.shape[:1] or lengths.is_floating_point():
-        raise ValueError(f"lengths must be {u.shape[0]} whole numbers, one a sequence, got {tuple(lengths.shape)} of {lengths.dtype}")
+        found = f"{tuple(lengths.shape)} of {lengths.dtype}"
+        raise ValueError(f"lengths must be {u.shape[0]} whole numbers, one a sequence, got {found}")
     if int(lengths.min()) < 1 or int(lengths.max()) > u.shape[1]:
         raise ValueError(f"lengths must lie in 1 … {u.shape[1]}, got {int(lengths.min())} … {int(lengths.max())}")
     return (torch.arange(u.shape[1], device=u.device) < lengths[:, None]).unsqueeze(-1)

@@ -1,8 +1,8 @@
 """Chunkwise forms of matrix-valued recurrences: dense products inside a chunk, one state a chunk between them.
 
-All use q, k (B, H, L, K), v (B, H, L, V), a state S (B, H, K, V) that starts at zero, and outputs o_i = S_i^T q_i. Decays enter
-as logs g <= 0, and only differences of their sums that are themselves <= 0 are exponentiated, so nothing is divided by a
-small product. A head dimension of 1 in q or k is shared by all heads.
+All use q, k (B, H, L, K), v (B, H, L, V), a state S (B, H, K, V) that starts at zero, and outputs o_i = S_i^T q_i.
+Decays enter as logs g <= 0, and only differences of their sums that are themselves <= 0 are exponentiated, so nothing
+is divided by a small product. A head dimension of 1 in q or k is shared by all heads.
 """
 
 import torch
@@ -16,7 +16,8 @@ CHANNEL_CHUNK = 16
 def decayed_attention(q, k, v, log_decay=None, weight=None, own=None, chunk=CHUNK):
     """S_i = e^(g_i) S_(i-1) + k_i v_i^T with one decay a head; g (B, H, L) or None for no decay.
 
-    With `weight` and `own` (B, H, L): sample j counts `own`_j at its own step and `weight`_j, decayed, at every later one.
+    With `weight` and `own` (B, H, L): sample j counts `own`_j at its own step and `weight`_j, decayed, at every later
+    one.
     """
     length = q.shape[2]
     q, k, v = (split(x, chunk) for x in (q, k, v))  # (B, H, n, c, .)
@@ -46,7 +47,8 @@ def decayed_attention(q, k, v, log_decay=None, weight=None, own=None, chunk=CHUN
 def delta_rule(q, k, v, erase, write, log_decay=None, chunk=DELTA_CHUNK):
     """S_i = e^(g_i) (I - e_i k_i k_i^T) S_(i-1) + w_i k_i v_i^T; erase e, write w and g (B, H, L).
 
-    Inside a chunk S_i = e^(G_i) S_0 + sum_(j<=i) e^(G_i - G_j) k_j x_j^T, where x solves one unit lower-triangular system.
+    Inside a chunk S_i = e^(G_i) S_0 + sum_(j<=i) e^(G_i - G_j) k_j x_j^T, where x solves one unit lower-triangular
+    system.
     """
     length = q.shape[2]
     q, k, v = (split(x, chunk) for x in (q, k, v))

@@ -13,8 +13,8 @@ class DeltaNet(SequenceLayer):
     """S_k = S_(k-1)(I - b_k k_k k_k^T) + b_k v_k k_k^T,  o_k = S_k q_k/sqrt(K),  out = W_out RMSNorm_head(o).
 
     q, k and v pass a short convolution and SiLU, q and k are scaled to unit length, b = sigmoid(w u) a head.
-    Options: n_heads; d_conv and conv_time as in `ShortConvolution`; step_rule "none" (default), "delta" (b -> min(s b, 1)) or
-    "semigroup" (b -> 1 - (1 - b)^s).
+    Options: n_heads; d_conv and conv_time as in `ShortConvolution`; step_rule "none" (default), "delta" (b -> min(s
+    b, 1)) or "semigroup" (b -> 1 - (1 - b)^s).
     """
 
     def __init__(self, d_model, n_heads=4, d_conv=4, conv_time="samples", step_rule="none"):

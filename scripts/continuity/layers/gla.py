@@ -13,8 +13,9 @@ from continuity.layers.parts import HeadNorm, full, heads
 class GLA(SequenceLayer):
     """S_k = diag(e^(g_k)) S_(k-1) + k_k v_k^T,  o_k = S_k^T q_k/sqrt(K),  out = W_out (RMSNorm_head(o) * SiLU(z)).
 
-    g = logsigmoid(W_2 W_1 u + b)/temperature for every channel of the key. Options: n_heads; gate_rank of W_1; temperature;
-    step_rule "none" (default), "delta" (g and k times step_scale) or "semigroup" (e^(s g); k times (1 - e^(s g))/(1 - e^g)).
+    g = logsigmoid(W_2 W_1 u + b)/temperature for every channel of the key. Options: n_heads; gate_rank of W_1;
+    temperature; step_rule "none" (default), "delta" (g and k times step_scale) or "semigroup" (e^(s g); k times (1 -
+    e^(s g))/(1 - e^g)).
     """
 
     dynamics = ("gate_up.bias",)

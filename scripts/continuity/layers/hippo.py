@@ -11,8 +11,8 @@ def legs(n: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def normal_part(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """(w (n/2,), V (n, n/2) complex, p (n,)) for even n: A + p p^T = -I/2 + a skew matrix, whose eigenvalues are ± i w, w > 0,
-    with eigenvectors V (for + i w) and their conjugates; p_i = sqrt(i + 1/2).
+    """(w (n/2,), V (n, n/2) complex, p (n,)) for even n: A + p p^T = -I/2 + a skew matrix, whose eigenvalues are ± i
+    w, w > 0, with eigenvectors V (for + i w) and their conjugates; p_i = sqrt(i + 1/2).
     """
     A, root = legs(n)
     p = root / 2 ** 0.5

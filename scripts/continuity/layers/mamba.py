@@ -12,9 +12,9 @@ from continuity.layers.s6 import S6
 class Mamba(SequenceLayer):
     """out = W_out (S6(SiLU(conv(x))) * SiLU(z)),  (x, z) = W_in u.
 
-    Options: expand, width of x over d_model; d_conv taps; conv_time "samples" or "time" (`ShortConvolution`); discretization
-    euler (what Mamba runs), zoh, bilinear or averaged; d_state, dt_rank (default ceil(d_model/16)), dt_min, dt_max,
-    step_rule as in `S6`.
+    Options: expand, width of x over d_model; d_conv taps; conv_time "samples" or "time" (`ShortConvolution`);
+    discretization euler (what Mamba runs), zoh, bilinear or averaged; d_state, dt_rank (default ceil(d_model/16)),
+    dt_min, dt_max, step_rule as in `S6`.
     """
 
     continuous = True

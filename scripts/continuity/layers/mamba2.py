@@ -1,11 +1,13 @@
 """Mamba-2: one scalar decay a head, B and C shared by the heads (Dao & Gu 2024, arXiv 2405.21060)."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from continuity.discretization import inverse_softplus, log_uniform, phi1
-from continuity.layers.base import SequenceLayer, check_count, check_heads
+from continuity.layers.base import SequenceLayer, check_count
 from continuity.layers.matrix_scan import decayed_attention
 from continuity.layers.parts import HeadNorm, ShortConvolution, full, heads
 
@@ -13,23 +15,23 @@ from continuity.layers.parts import HeadNorm, ShortConvolution, full, heads
 class Mamba2(SequenceLayer):
     """h_k = e^(Delta_k A) h_(k-1) + Delta_k x_k B_k^T,  y_k = h_k C_k + D x_k,  out = W_out (RMSNorm(y * SiLU(z))).
 
-    Options: d_state N; expand; head_dim P (must divide expand * d_model); d_conv and conv_time as in `ShortConvolution`;
-    delta at u = 0 log-uniform in [dt_min, dt_max], A = -U[1, 16] a head; step_rule.
+    Options: d_state N; expand; head_dim P, a divisor of expand * d_model (default its common divisor with 32); d_conv and conv_time as in
+    `ShortConvolution`; delta at u = 0 log-uniform in [dt_min, dt_max], A = -U[1, 16] a head; step_rule.
     Shapes: x (B, H, L, P); B and C (B, L, N); Delta and A one a head. The state is kept in float32 at least.
     """
 
     continuous = True
     dynamics = ("A_log", "dt_bias")
 
-    def __init__(self, d_model, d_state=64, expand=2, head_dim=32, d_conv=4, conv_time="samples", dt_min=0.001, dt_max=0.1,
+    def __init__(self, d_model, d_state=64, expand=2, head_dim=None, d_conv=4, conv_time="samples", dt_min=0.001, dt_max=0.1,
                  step_rule="delta"):
         super().__init__(d_model, step_rule)
         self.inner = check_count("expand", expand) * d_model
         self.d_state = check_count("d_state", d_state)
-        if self.inner % check_count("head_dim", head_dim):
+        head_dim = math.gcd(self.inner, 32) if head_dim is None else check_count("head_dim", head_dim)
+        if self.inner % head_dim:
             raise ValueError(f"head_dim must divide expand * d_model: {head_dim} does not divide {self.inner}")
         self.n_heads = self.inner // head_dim
-        check_heads(self.inner, self.n_heads)
         self.in_proj = nn.Linear(d_model, 2 * self.inner + 2 * d_state + self.n_heads, bias=False)
         self.conv = ShortConvolution(self.inner + 2 * d_state, d_conv, conv_time)
         self.dt_bias = nn.Parameter(inverse_softplus(torch.exp(log_uniform((self.n_heads,), dt_min, dt_max))))

@@ -13,23 +13,26 @@ from continuity.layers.parts import HeadNorm, full
 
 
 class Mamba3(SequenceLayer):
-    """S_k = alpha S_(k-1) + beta v_(k-1) k_(k-1)^T + gamma v_k k_k^T,  y_k = S_k q_k + D v_k,  out = W_out (y * SiLU(z)).
+    """S_k = alpha S_(k-1) + beta v_(k-1) k_(k-1)^T + gamma v_k k_k^T,  y_k = S_k q_k + D v_k,  out = W_out (y *
+    SiLU(z)).
 
-    alpha = e^(A Delta), gamma = lambda Delta, beta = (1 - lambda) Delta alpha, lambda = sigmoid; A = -softplus(.), at most -1e-4;
-    k and q are B and C, normalised, with a bias a head, rotated in pairs by theta_k = theta_(k-1) + pi tanh(angle_k) Delta_k.
-    Options: d_state N; expand; head_dim; rope_fraction of the N channels that turn; delta at u = 0 log-uniform in
-    [dt_min, dt_max]; step_rule: "delta" scales Delta everywhere, "semigroup" alpha, the angle and both input gains;
-    as_released makes A the constant +1e-4 of one published version (no decay that depends on data; a growing state).
+    alpha = e^(A Delta), gamma = lambda Delta, beta = (1 - lambda) Delta alpha, lambda = sigmoid; A = -softplus(.), at
+    most -1e-4; k and q are B and C, normalised, with a bias a head, rotated in pairs by theta_k = theta_(k-1) + pi
+    tanh(angle_k) Delta_k. Options: d_state N; expand; head_dim; rope_fraction of the N channels that turn; delta at u
+    = 0 log-uniform in [dt_min, dt_max]; step_rule: "delta" scales Delta everywhere, "semigroup" alpha, the angle and
+    both input gains; as_released makes A the constant +1e-4 of one published version (no decay that depends on data;
+    a growing state).
     """
 
     continuous = True
     dynamics = ("dt_bias",)
 
-    def __init__(self, d_model, d_state=64, expand=2, head_dim=32, rope_fraction=0.5, dt_min=0.001, dt_max=0.1,
+    def __init__(self, d_model, d_state=64, expand=2, head_dim=None, rope_fraction=0.5, dt_min=0.001, dt_max=0.1,
                  step_rule="delta", as_released=False):
         super().__init__(d_model, step_rule)
         self.inner = check_count("expand", expand) * d_model
-        if self.inner % check_count("head_dim", head_dim):
+        head_dim = math.gcd(self.inner, 32) if head_dim is None else check_count("head_dim", head_dim)
+        if self.inner % head_dim:
             raise ValueError(f"head_dim must divide expand * d_model: {head_dim} does not divide {self.inner}")
         self.d_state, self.n_heads = check_count("d_state", d_state, multiple=2), self.inner // head_dim
         if not 0 <= rope_fraction <= 1:
@@ -74,7 +77,9 @@ class Mamba3(SequenceLayer):
         return self.out_proj(y * F.silu(z)), (S, k, v, theta)
 
     def _parts(self, u, step_scale):
-        """z (B, L, inner); v (B, L, H, P); k, q (B, L, H, N) unrotated; log alpha, beta/alpha, gamma (B, L, H); turn (B, L, H, pairs)."""
+        """z (B, L, inner); v (B, L, H, P); k, q (B, L, H, N) unrotated; log alpha, beta/alpha, gamma (B, L, H); turn
+        (B, L, H, pairs).
+        """
         z, v, B, C, dt, A, trap, angle = self.in_proj(u).split(self.sizes, -1)
         v, B, C, dt, A, trap, angle = full(v, B, C, dt, A, trap, angle)
         delta = F.softplus(dt + self.dt_bias)

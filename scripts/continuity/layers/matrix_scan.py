@@ -1,9 +1,10 @@
 """Recurrences of a matrix-valued state, one compiled loop on a CPU where numba is installed, `chunked` forms elsewhere.
 
-    R_i = diag(a_i) S_(i-1),  x_i = w_i v_i - e_i R_i^T k_i,  S_i = R_i + k_i x_i^T,  o_i = R_i^T q_i + (q_i . k_i)(x_i + r_i v_i)
+    R_i = diag(a_i) S_(i-1),  x_i = w_i v_i - e_i R_i^T k_i,  S_i = R_i + k_i x_i^T,  o_i = R_i^T q_i + (q_i .
+    k_i)(x_i + r_i v_i)
 
-covers linear attention (a = w = 1, e = r = 0), decays a head or a channel, the delta rule (e > 0) and Mamba-3's two taps (r).
-Shapes as in `chunked`. Backward recomputes states from one kept every CHUNK steps.
+covers linear attention (a = w = 1, e = r = 0), decays a head or a channel, the delta rule (e > 0) and Mamba-3's two
+taps (r). Shapes as in `chunked`. Backward recomputes states from one kept every CHUNK steps.
 """
 
 import numpy as np
@@ -53,7 +54,8 @@ def channel_decayed_attention(q, k, v, log_decay):
 
 @njit(fastmath=_FAST)
 def _read(S, q, k, v, a, e, w, r, x, recalled, out):
-    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0."""
+    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0.
+    """
     zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
     overlap = zero
     for c in range(v.shape[0]):

@@ -14,8 +14,8 @@ CONV_TIMES = ("samples", "time")
 class ShortConvolution(nn.Module):
     """Depthwise causal convolution with `width` taps, then SiLU.
 
-    conv_time "samples": tap i reads i samples back, whatever the sampling step. "time": tap i reads the time i steps of the
-    training grid back, between two samples by linear interpolation; time before the first sample holds zeros.
+    conv_time "samples": tap i reads i samples back, whatever the sampling step. "time": tap i reads the time i steps
+    of the training grid back, between two samples by linear interpolation; time before the first sample holds zeros.
     """
 
     def __init__(self, channels: int, width: int = 4, conv_time: str = "samples"):

@@ -14,15 +14,16 @@ RULES = ("bilinear", "zoh")
 class S4(SequenceLayer):
     """x'(t) = A x(t) + B u(t),  y(t) = C x(t) + D u(t) in each channel;  A = R - p p^T, shared by the channels.
 
-    R holds one block [[r, w], [-w, r]] a conjugate pair, r < 0: the real form of a normal matrix, so that A's symmetric part
-    is negative definite whatever is learned, and powers of its discretization never grow. C is stored, never the truncated
-    C (I - Abar^L) of the generating function, so any length and step_scale give the right kernel.
-    The kernel C Abar^l Bbar comes from two Krylov tables, Abar^r Bbar and C Abar^(q s), r, q about sqrt(L), made by doubling.
+    R holds one block [[r, w], [-w, r]] a conjugate pair, r < 0: the real form of a normal matrix, so that A's
+    symmetric part is negative definite whatever is learned, and powers of its discretization never grow. C is stored,
+    never the truncated C (I - Abar^L) of the generating function, so any length and step_scale give the right kernel.
+    The kernel C Abar^l Bbar comes from two Krylov tables, Abar^r Bbar and C Abar^(q s), r, q about sqrt(L), made by
+    doubling.
 
-    Options: d_state N, even; discretization bilinear (that of the paper) or zoh, by the dense matrix exponential; delta log-uniform
-    in [dt_min, dt_max]; step_rule ("semigroup" with zoh only: a fractional power of a dense bilinear map is ill conditioned).
-    Shapes: u and y (B, L, D); A (N, N) and B (N,) real; C (D, N) real; one delta a channel.
-    Raises ValueError for an unknown rule, an odd N, semigroup with bilinear.
+    Options: d_state N, even; discretization bilinear (that of the paper) or zoh, by the dense matrix exponential;
+    delta log-uniform in [dt_min, dt_max]; step_rule ("semigroup" with zoh only: a fractional power of a dense
+    bilinear map is ill conditioned). Shapes: u and y (B, L, D); A (N, N) and B (N,) real; C (D, N) real; one delta a
+    channel. Raises ValueError for an unknown rule, an odd N, semigroup with bilinear.
     """
 
     continuous = True
@@ -82,7 +83,9 @@ class S4(SequenceLayer):
 
 
 def krylov(M, start, count):
-    """([start, M start, …, M^(count-1) start] (D, N, count), M^(2^k) with 2^k >= count) by doubling; M (D, N, N), start (D, N)."""
+    """([start, M start, …, M^(count-1) start] (D, N, count), M^(2^k) with 2^k >= count) by doubling; M (D, N, N),
+    start (D, N).
+    """
     table = start.unsqueeze(-1)
     while table.shape[-1] < count:
         table = torch.cat([table, M @ table], -1)

@@ -18,10 +18,10 @@ class S4D(SequenceLayer):
 
     x'(t) = A x(t) + u(t),  y(t) = 2 Re(C x(t)) + D u(t),  A diagonal with Re A < 0.
 
-    Options: d_state N, even: N/2 conjugate pairs; discretization zoh, bilinear or averaged; init "lin" (A = -1/2 + i pi n) or
-    "inv" (A = -1/2 + i N/pi (N/(2n + 1) - 1)); delta drawn log-uniformly from [dt_min, dt_max]; step_rule; as_released
-    divides the state's output by its norm over channels and multiplies it by that norm's mean over batch and time, as the
-    published baseline does (its output then depends on the rest of the batch and on the future).
+    Options: d_state N, even: N/2 conjugate pairs; discretization zoh, bilinear or averaged; init "lin" (A = -1/2 + i
+    pi n) or "inv" (A = -1/2 + i N/pi (N/(2n + 1) - 1)); delta drawn log-uniformly from [dt_min, dt_max]; step_rule;
+    as_released divides the state's output by its norm over channels and multiplies it by that norm's mean over batch
+    and time, as the published baseline does (its output then depends on the rest of the batch and on the future).
     Shapes: u and y (B, L, D); A and C (D, N/2) complex.
     Raises ValueError for an unknown rule or init or an odd N.
     """
@@ -71,7 +71,7 @@ class S4D(SequenceLayer):
 
     def step(self, u, state, step_scale=1.0):
         if self.as_released:
-            raise ValueError("s4d with as_released has no recurrent form: its output depends on the whole batch and on the future")
+            raise ValueError("s4d with as_released has no recurrent form: its output depends on the batch and on the future")
         h, before = state
         log_a, b = self.transition(self.scale(step_scale))
         h = torch.exp(log_a) * h + b * held_sample(u, before, self.discretization).unsqueeze(-1)

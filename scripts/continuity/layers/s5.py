@@ -17,8 +17,8 @@ RULES = ("zoh", "bilinear", "averaged")
 class S5(SequenceLayer):
     """x'(t) = A x(t) + B u(t),  y(t) = 2 Re(C x(t)) + D u(t),  A diagonal, one step Delta a state.
 
-    A starts as the spectrum of HiPPO-N (real part -1/2). Options: d_state P, even: P/2 conjugate pairs; discretization zoh,
-    bilinear or averaged; delta log-uniform in [dt_min, dt_max]; step_rule.
+    A starts as the spectrum of HiPPO-N (real part -1/2). Options: d_state P, even: P/2 conjugate pairs;
+    discretization zoh, bilinear or averaged; delta log-uniform in [dt_min, dt_max]; step_rule.
     Shapes: u and y (B, L, D); A (P/2,), B (P/2, D), C (D, P/2) complex.
     Raises ValueError for an unknown rule or an odd P.
     """

@@ -14,11 +14,12 @@ from continuity.scan import selective_scan
 class S6(SequenceLayer):
     """One diagonal system per channel whose Delta, B and C are functions of the sample.
 
-    h_k = a(Delta_k A) h_(k-1) + b(Delta_k A) Delta_k B_k u_k,  y_k = C_k h_k + D u_k,  Delta = softplus(W u + bias) step_scale
+    h_k = a(Delta_k A) h_(k-1) + b(Delta_k A) Delta_k B_k u_k,  y_k = C_k h_k + D u_k,  Delta = softplus(W u + bias)
+    step_scale
 
-    Options: d_state N; dt_rank (default ceil(d_model/16)); discretization zoh, bilinear, averaged, or euler (B by Euler's
-    rule, A exact: what Mamba runs); delta's bias makes delta at u = 0 log-uniform in [dt_min, dt_max]; step_rule;
-    as_released ignores C, as the published baseline does.
+    Options: d_state N; dt_rank (default ceil(d_model/16)); discretization zoh, bilinear, averaged, or euler (B by
+    Euler's rule, A exact: what Mamba runs); delta's bias makes delta at u = 0 log-uniform in [dt_min, dt_max];
+    step_rule; as_released ignores C, as the published baseline does.
     Shapes: u, y and Delta (B, L, D); A (D, N) real and negative; B and C (B, L, N).
     Raises ValueError for an unknown rule.
     """

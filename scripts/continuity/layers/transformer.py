@@ -1,4 +1,5 @@
-"""Transformer: softmax attention and a feed-forward block, with rotary, learned or no positions (Vaswani et al. 2017)."""
+"""Transformer: softmax attention and a feed-forward block, with rotary, learned or no positions (Vaswani et al. 2017).
+"""
 
 import torch
 import torch.nn.functional as F
@@ -10,14 +11,15 @@ POSITIONS = ("rotary", "learned", "none")
 
 
 class Transformer(SequenceLayer):
-    """Multi-head attention, then a GELU feed-forward map; both residual inside, so the layer returns the sum without its input.
+    """Multi-head attention, then a GELU feed-forward map; both residual inside, so the layer returns the sum without
+    its input.
 
-    Options: n_heads; ff_mult, width of the feed-forward map over d_model; positions rotary (angle t base^(-2i/d) at time t),
-    learned (a table of max_length rows, read at time t by linear interpolation) or none; causal; dropout of the attention;
-    step_rule "delta" puts sample k at time k step_scale, "none" (default) at time k; as_released takes positions and mask away,
-    as in the published baseline, whose mean over time then does not see the order of the samples.
-    Attention is over real steps only. Raises ValueError for heads that do not divide d_model, odd channels a head with rotary
-    positions, step_rule "semigroup", and sequences longer than max_length with learned positions.
+    Options: n_heads; ff_mult, width of the feed-forward map over d_model; positions rotary (angle t base^(-2i/d) at
+    time t), learned (a table of max_length rows, read at time t by linear interpolation) or none; causal; dropout of
+    the attention; step_rule "delta" puts sample k at time k step_scale, "none" (default) at time k; as_released takes
+    positions and mask away, as in the published baseline, whose mean over time then does not see the order of the
+    samples. Attention is over real steps only. Raises ValueError for heads that do not divide d_model, odd channels a
+    head with rotary positions, step_rule "semigroup", and sequences longer than max_length with learned positions.
     """
 
     two_sided = True
