@@ -3,6 +3,7 @@ rule refinement_run:
     output:
         rows=STUDY.output("refinement_run"),
         runs=STUDY.beside("refinement_run", "runs.parquet"),
+        diagnosis=STUDY.diagnosis,
     params:
         cfg=cfg("refinement_run"),
         code=code("refinement_run"),
@@ -14,7 +15,7 @@ rule refinement_run:
         mem_mb=STUDY.config["resources"]["memory_mb"],
         runtime=STUDY.config["resources"]["minutes"],
     shell:
-        f"{STAGE}/refinement.py {IDENTITY} --rows {{output.rows:q}} --runs {{output.runs:q}} {LOGGED}"
+        f"{STAGE}/refinement.py {IDENTITY} --rows {{output.rows:q}} --runs {{output.runs:q}} --diagnosis {{output.diagnosis:q}} {LOGGED}"
 
 
 rule refinement:
@@ -27,6 +28,22 @@ rule refinement:
         code=code("refinement"),
     log:
         STUDY.log("refinement"),
+    conda:
+        ENVIRONMENT
+    shell:
+        f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
+
+
+rule diagnosis:
+    input:
+        STUDY.run_files("diagnosis"),
+    output:
+        rows=STUDY.output("diagnosis"),
+    params:
+        cfg=cfg("diagnosis"),
+        code=code("diagnosis"),
+    log:
+        STUDY.log("diagnosis"),
     conda:
         ENVIRONMENT
     shell:

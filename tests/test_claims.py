@@ -157,12 +157,29 @@ def test_verdicts_on_the_invented_study_are_the_ones_it_was_made_for(judged):
         "S4's advantage grows with eta": "supported",
         "mu predicts the winner": "supported",
         "encoders agree": "supported",
-        "gap of S4 at eta 1": "supported",
-        "gap of S6 at eta 0.25": "contradicted",
+        "gap of S4 at eta 1": "inconclusive",
         "gap of Mamba-3 at eta 0": "inconclusive",
         "violation falls": "inconclusive",
     }
     assert {name: judged[name]["verdict"] for name in expected} == expected
+
+
+def test_a_published_gap_is_shown_but_not_judged_on_another_construction(judged, study, entries):
+    row = judged["gap of S4 at eta 1"]
+    assert row["estimate"] == 0 and row["low"] < 0 < row["high"]
+    assert row["reason"].startswith("not decided: measured on the balanced construction")
+    connection = catalog.open_tables(study)
+    connection.execute("INSERT INTO gap SELECT * REPLACE ('published' AS construction) FROM gap")
+    rows = {row["claim"]: row["verdict"] for row in claims.evaluate(connection, *entries, "both")}
+    assert rows["gap of S4 at eta 1"] == "supported" and rows["gap of S6 at eta 0.25"] == "contradicted"
+
+
+def test_architectures_worse_than_persistence_decide_nothing(study, entries):
+    connection = catalog.open_tables(study)
+    connection.execute("UPDATE forecast SET rmse_relative = 10 * rmse_relative")
+    rows = {row["claim"]: row for row in claims.evaluate(connection, *entries, "weak")}
+    row = rows["S4 against S6 at the continuous end"]
+    assert row["verdict"] == "inconclusive" and "do not beat persistence" in row["reason"]
 
 
 def test_a_claim_of_a_stage_that_has_not_run_says_so(judged):

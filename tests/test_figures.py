@@ -74,6 +74,23 @@ def test_one_seed_without_intervals_is_still_drawn(tmp_path):
     assert len(figures.draw("benchmark", catalog.open_tables(tmp_path), tmp_path / "benchmark")) == 3
 
 
+def test_other_models_and_the_published_construction_alone_are_drawn_too(tmp_path):
+    made = synthetic.write(tmp_path, leave_out=("forecast", "mixtures", "convergence"))
+    names = {"s4d": "mine", "s6": "o'yours"}
+    content = synthetic.rows()
+    for name in ("forecast", "mixtures"):
+        rows = [row | {"construction": "published"} for row in content[name]]
+        rows = [row | {"model": names.get(row["model"], row["model"])} if "model" in row else row for row in rows]
+        tables.write(name, rows, made / f"{name}.parquet")
+    connection = catalog.open_tables(made)
+    rows = alignment.align(connection.sql("FROM advantage").to_arrow_table(), draws=100)
+    assert {row["pair"] for row in rows} == {"mine-o'yours", "mine-transformer", "o'yours-transformer"}
+    tables.write("alignment", rows, made / "alignment.parquet")
+    connection = catalog.open_tables(made)
+    for name in ("study", "mixtures", "forecast", "alignment"):
+        assert len(figures.draw(name, connection, tmp_path / name)) == 3
+
+
 def test_an_unknown_figure_is_refused(connection, tmp_path):
     with pytest.raises(ValueError, match="no figure 'scores'"):
         figures.draw("scores", connection, tmp_path / "x")

@@ -88,18 +88,22 @@ def interval(
 
 def align(
     advantages: pa.Table,
-    construction: str = "balanced",
-    readout: str = "last",
+    construction: str | None = None,
+    readout: str | None = None,
     horizon: int | None = None,
     draws: int = 10_000,
     seed: int = 0,
 ) -> list[dict]:
     """Rows of the alignment table, one a pair of architectures, from the rows of view `advantage`.
 
-    horizon: None takes the longest one. A pair with fewer than five cells, or without any spread of mu or of the
+    construction, readout: None takes the first in the alphabet that is there (balanced before published, last before
+    mean); horizon: None takes the longest one. A pair with fewer than five cells, or without any spread of mu or of the
     advantage, is a row with status undefined.
     """
-    rows = [row for row in advantages.to_pylist() if (row["construction"], row["readout"]) == (construction, readout)]
+    rows = advantages.to_pylist()
+    construction = construction or min((row["construction"] for row in rows), default=None)
+    readout = readout or min((row["readout"] for row in rows), default=None)
+    rows = [row for row in rows if (row["construction"], row["readout"]) == (construction, readout)]
     horizon = horizon if horizon is not None else max((row["horizon"] for row in rows), default=None)
     cells: dict[str, dict[tuple, list]] = {}
     for row in rows:

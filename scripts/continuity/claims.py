@@ -13,7 +13,8 @@ import duckdb
 from continuity import student
 
 LEVEL = 0.05
-KEYS = {"claim", "statement", "source", "published", "stage", "tables", "rule", "sql", "sample", "log", "exact", "absent"}
+SHOWN = ("claim", "stage", "statement", "source", "published")
+KEYS = {*SHOWN, "tables", "rule", "sql", "sample", "log", "exact", "absent", "fit"}
 SAMPLE = """
 WITH sample AS ({sample}), n AS (SELECT avg(x) AS mean, stddev_samp(x) AS spread, count(x) AS n FROM sample)
 SELECT {back}(mean) AS estimate, {back}(mean - t * spread / sqrt(n)) AS low, {back}(mean + t * spread / sqrt(n)) AS high,
@@ -144,9 +145,8 @@ def evaluate(connection: duckdb.DuckDBPyConnection, entries: list[dict], scales:
     present = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
     results = correct([_measure(connection, entry, present) for entry in entries])
     sizes = {stage: _scale(connection, sql) for stage, sql in scales.items()}
-    shown = ("claim", "stage", "statement", "source", "published")
     return [
-        {"number": number} | {key: str(entry[key]).strip() for key in shown}
+        {"number": number} | {key: str(entry[key]).strip() for key in SHOWN}
         | {"estimate": result.estimate, "low": result.low, "high": result.high, "p_value": result.p}
         | {"verdict": result.verdict, "reason": result.reason, "sql": " ".join(question(entry).split())}
         | {"scale": ": ".join(filter(None, [study, sizes.get(entry["stage"])]))}
@@ -169,9 +169,19 @@ def _measure(connection: duckdb.DuckDBPyConnection, entry: dict, present: set[st
         names = [column[0] for column in answer.description]
         rows = answer.fetchall()
         found = dict(zip(names, rows[0], strict=True)) if rows else {}
-        return _judge(Rule.parse(entry["rule"]), found, entry)
+        return _fitting(connection, entry, _judge(Rule.parse(entry["rule"]), found, entry))
     except (duckdb.Error, ClaimError) as error:
         return Result("inconclusive", f"not measured: {str(error).splitlines()[0]}")
+
+
+def _fitting(connection: duckdb.DuckDBPyConnection, entry: dict, result: Result) -> Result:
+    """A result whose design can decide the claim; otherwise its numbers without a verdict, and why."""
+    if "fit" not in entry or result.low is None:
+        return result
+    unfit = connection.execute(entry["fit"]).fetchall()
+    if not unfit or unfit[0][0] is None:
+        return result
+    return replace(result, verdict="inconclusive", reason=f"not decided: {unfit[0][0]}", p=None)
 
 
 def _judge(rule: Rule, found: dict, entry: dict) -> Result:

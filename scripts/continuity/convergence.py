@@ -13,6 +13,7 @@ from continuity import reference
 from continuity.bounds import METHODS, READS
 from continuity.intervals import mean_interval
 from continuity.random_systems import SYSTEMS, Cases, System
+from continuity.tables import TABLES
 
 SCALES = tuple(2.0 ** np.arange(0, 5.5, 0.5))
 TAUS = tuple(2.0 ** np.arange(-10, -1))
@@ -21,8 +22,7 @@ BOUNDS = {"norm": "bound_log10", "lognorm": "bound_lognorm_log10", "tight": "bou
 
 NUMBERS = ("scale", "tau", "rel_linf", "rel_rmse", "abs_linf", *BOUNDS.values(), "margin_log10", "law", "k_star",
            "reference_error")
-SCHEMA = pa.schema([("draw", pa.int64()), ("model", pa.string()), ("method", pa.string())]
-                   + [(name, pa.float64()) for name in NUMBERS] + [("status", pa.string()), ("reason", pa.string())])
+SCHEMA = TABLES["convergence"].schema
 
 
 def run(n_systems=20, scales=SCALES, taus=TAUS, seed=37, *, models=tuple(SYSTEMS), methods=METHODS, state=8,

@@ -302,7 +302,7 @@ def alignment(ask: Callable, narrow: bool):
     pairs = ask("FROM alignment WHERE rho IS NOT NULL ORDER BY rho DESC")
     figure, (left, right) = _panels(2, narrow, width=5.0)
     names = list(pairs["pair"])
-    _advantage(left, ask, "s4d-s6" if "s4d-s6" in names else (names or ["s4d-s6"])[0])
+    _advantage(left, ask, "s4d-s6" if "s4d-s6" in names else names[0])
     right.errorbar(
         pairs["rho"], range(len(pairs)), xerr=[pairs["rho"] - pairs["low"], pairs["high"] - pairs["rho"]],
         color=SERIES["s4"][0], marker="o", linestyle="none",
@@ -318,8 +318,10 @@ def _advantage(axis, ask: Callable, pair: str) -> None:
     import seaborn
 
     rows = ask(
-        f"SELECT system, eta, mu, avg(advantage) AS advantage FROM advantage WHERE pair = '{pair}' AND mu IS NOT NULL"
-        " AND construction = 'balanced' AND horizon = (SELECT max(horizon) FROM advantage) GROUP BY ALL ORDER BY ALL"
+        "SELECT system, eta, mu, avg(advantage) AS advantage FROM advantage WHERE pair = ? AND mu IS NOT NULL"
+        " AND (construction, readout) = (SELECT (construction, readout) FROM advantage ORDER BY construction, readout LIMIT 1)"
+        " AND horizon = (SELECT max(horizon) FROM advantage) GROUP BY ALL ORDER BY ALL",
+        pair,
     )
     systems = list(dict.fromkeys(rows["system"]))
     rows["shown"] = [label(system) for system in rows["system"]]
@@ -346,7 +348,8 @@ def study(ask: Callable, narrow: bool):
 
 
 def _story_tasks(axis, ask: Callable) -> None:
-    rows = ask("FROM mixtures WHERE mu IS NOT NULL AND construction = 'balanced' ORDER BY system, eta")
+    first = "(SELECT min(construction) FROM mixtures WHERE mu IS NOT NULL)"
+    rows = ask(f"FROM mixtures WHERE mu IS NOT NULL AND construction = {first} ORDER BY system, eta")
     systems = list(dict.fromkeys(rows["system"]))
     for system in systems:
         _band(axis, rows[rows["system"] == system], "eta", "mu", system, systems, markersize=3)
@@ -356,19 +359,23 @@ def _story_tasks(axis, ask: Callable) -> None:
 
 def _story_models(axis, ask: Callable) -> None:
     rows = ask(
-        "FROM convergence_error WHERE model IN ('s4', 's6') AND method IN ('zoh', 'averaged')"
-        " AND scale = (SELECT max(scale) FROM convergence) ORDER BY model, method, tau"
+        "FROM convergence_error WHERE method IN ('zoh', 'averaged') AND scale = (SELECT max(scale) FROM convergence)"
+        " ORDER BY model, method, tau"
     )
-    for (model, method), part in rows.groupby(["model", "method"]):
-        _band(axis, part, "tau", "error", model, ["s4", "s6"], linestyle=METHOD_LINES[method], markersize=3)
+    models = list(dict.fromkeys(rows["model"]))
+    models = [model for model in models if model in ("s4", "s6")] or models
+    for (model, method), part in rows[rows["model"].isin(models)].groupby(["model", "method"]):
+        _band(axis, part, "tau", "error", model, models, linestyle=METHOD_LINES[method], markersize=3)
     _logarithmic(axis.xaxis, 2)
     _logarithmic(axis.yaxis)
-    _method_legend(axis, ["s4", "s6"], list(dict.fromkeys(rows["method"])))
+    _method_legend(axis, models, list(dict.fromkeys(rows["method"])))
     _finish(axis, "Models under refinement", "sampling step tau", "relative error, loudest input")
 
 
 def _story_match(axis, ask: Callable) -> None:
-    _advantage(axis, ask, "s4d-s6")
+    pairs = list(ask("SELECT DISTINCT pair FROM advantage WHERE mu IS NOT NULL ORDER BY pair <> 's4d-s6', pair")["pair"])
+    if pairs:
+        _advantage(axis, ask, pairs[0])
     axis.set_title("Must the two match?")
 
 
@@ -395,8 +402,8 @@ class _Ask:
         self.tables = {name for name in there & (set(tables.TABLES) - {"claims"})
                        if connection.execute(count.format(name)).fetchall()[0][0]}  # fmt: skip
 
-    def __call__(self, sql: str):
-        return self.connection.sql(sql).df()
+    def __call__(self, sql: str, *values):
+        return self.connection.sql(sql, params=list(values)).df()
 
 
 def draw(name: str, connection: duckdb.DuckDBPyConnection, out_stem: Path | str) -> list[Path]:
@@ -426,7 +433,7 @@ def _save(figure, svg: Path, png: Path | None = None) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    figure.draw_without_rendering()
+    figure.get_layout_engine().execute(figure)
     figure.set_layout_engine("none")
     with tables.atomic(svg) as temporary:
         FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None})

@@ -11,6 +11,7 @@ from continuity import native
 from continuity.native import njit, over_batch
 
 
+@torch.compiler.disable
 def lti_scan(log_a, x):
     """h (B, L, 2P) in planes, from log a (P,) complex and x (B, L, 2P) in planes, real floating point.
 

@@ -112,6 +112,8 @@ class SequenceModel(nn.Module):
         if self.d_input is not None:
             return keep(self.encoder(keep(x, inside)), inside)
         tokens = x if inside is None else torch.where(inside.squeeze(-1), x, torch.zeros_like(x))
+        if tokens.device.type == "cpu" and (int(tokens.min()) < 0 or int(tokens.max()) >= self.vocab):
+            raise ValueError(f"tokens must lie in 0 … {self.vocab - 1}, got {int(tokens.min())} … {int(tokens.max())}")
         return keep(self.encoder(tokens), inside)
 
     def states(self, x, lengths=None, step_scale=1.0):

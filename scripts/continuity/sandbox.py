@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 import duckdb
@@ -123,7 +124,10 @@ def _serve(question: dict) -> pa.Table:
 
 
 def main() -> None:
-    """The child: question on standard input, Arrow stream or one line of error back."""
+    """The child: question on standard input, Arrow stream or one line of error back.
+
+    Leaves without the interpreter's own clean-up, in which threads of DuckDB that still wait for Python abort the process.
+    """
     question = json.load(sys.stdin)
     limit_memory(question["memory_mb"])
     out = os.fdopen(os.dup(1), "wb")
@@ -133,9 +137,11 @@ def main() -> None:
         with pa.ipc.new_stream(out, table.schema) as stream:
             stream.write_table(table)
         out.flush()
-    except (catalog.QueryError, tables.TableError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(REFUSED)
-    except pa.ArrowInvalid as error:
-        print(str(error).splitlines()[0], file=sys.stderr)
-        sys.exit(REFUSED)
+        code = 0
+    except (catalog.QueryError, tables.TableError, pa.ArrowInvalid) as error:
+        print(str(error).splitlines()[0], file=sys.stderr, flush=True)
+        code = REFUSED
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    os._exit(code)

@@ -74,9 +74,13 @@ def scan_plain(u, delta, A, B, C, discretization="zoh", state=None):
     if discretization == "averaged":
         x = torch.cat([torch.zeros_like(x[:, :1]), (x[:, :-1] + x[:, 1:]) / 2], dim=1)
         step = torch.cat([torch.zeros_like(delta[:, :1]), (delta[:, :-1] + delta[:, 1:]) / 2], dim=1)
-    a, b = coefficients(step.unsqueeze(-1), A, discretization)  # (B, L, D, N) each
-    v = unit_gain(step, b, A, discretization) * x
-    h = x.new_zeros(x[:, 0].shape) if state is None else state.to(x.dtype)
+    a, _ = coefficients(step.unsqueeze(-1), A, discretization)  # (B, L, D, N)
+    return run(a, unit_gain(step.unsqueeze(-1) * A, discretization) * x, C, state)
+
+
+def run(a, v, C, state=None):
+    """(y, last state) of h_k = a_k h_{k-1} + v_k, y_k = C_k h_k; a and v (B, L, D, N), C (B, L, N)."""
+    h = v.new_zeros(v[:, 0].shape) if state is None else state.to(v.dtype)
     states = []
     for a_k, v_k in zip(a.unbind(1), v.unbind(1), strict=True):
         h = a_k * h + v_k
@@ -85,9 +89,8 @@ def scan_plain(u, delta, A, B, C, discretization="zoh", state=None):
     return (2 * y.real if y.is_complex() else y), h
 
 
-def unit_gain(step, b, A, discretization):
-    """b / delta, the gain on an input that already carries its own delta; finite at delta = 0."""
-    z = step.unsqueeze(-1) * A
+def unit_gain(z, discretization):
+    """b / delta at z = delta A: the gain on an input that already carries its own delta; finite at delta = 0."""
     if discretization == "bilinear":
         return 1 / (1 - z / 2)
     return torch.ones_like(z) if discretization == "euler" else phi1(z)

@@ -229,6 +229,7 @@ class _Scan(torch.autograd.Function):
         return dstep, ds, dA.sum(0), dB, dC, G, None
 
 
+@torch.compiler.disable
 def compiled_scan(u, delta, A, B, C, rule, state=None):
     """(y, last state (B, D, N)) of `scan.selective_scan` without D; float32 or float64 on a CPU, A real."""
     s, step = delta * u, delta

@@ -115,7 +115,7 @@ def _convergence(study: "Study", keys: dict) -> dict:
 
 
 def _refinement(study: "Study", keys: dict) -> dict:
-    names = ("methods", "step_scales", "amplitudes", "step", "length", "n")
+    names = ("methods", "step_rules", "step_scales", "amplitudes", "step", "length", "n")
     system = _entry(study.config["refinement"]["systems"], keys["system"])
     return _trained("refinement", *names)(study, keys) | {
         "system": system,
@@ -179,7 +179,7 @@ RULES: dict[str, Rule] = {
     ),
     "refinement_run": Rule(
         "refinement.py", _run("refinement", "system", "model"), ("refinement_system", "refinement_model"), _refinement,
-        _layer_sources, writes=("refinement",),
+        _layer_sources, writes=("refinement", "diagnosis"),
     ),
 }  # fmt: skip
 
@@ -192,6 +192,7 @@ COMPACTED = {
     "forecast": "forecast_run",
     "convergence": "convergence_run",
     "refinement": "refinement_run",
+    "diagnosis": "refinement_run",
 }
 """Result tables joined from run files, and the rule that writes those."""
 
@@ -324,6 +325,10 @@ class Study:
     @property
     def similarity(self) -> str:
         return self.output("score_run").replace("/tables/score/", "/tables/similarity/")
+
+    @property
+    def diagnosis(self) -> str:
+        return self.output("refinement_run").replace("/tables/refinement/", "/tables/diagnosis/")
 
     def encoder_weights(self, task: str, encoder: str) -> list[str]:
         """The trained network behind an encoder; none for raw and random."""

@@ -166,7 +166,7 @@ class Trainer:
         self.train, self.validation, self.budget, self.seed = train, validation, budget, seed
         self.loss, self.score, self.checkpoint, self.device, self.tell = loss, score, checkpoint, device, tell
         groups = optim_groups(model, budget.lr, budget.weight_decay, budget.layer_lr)
-        self.optimizer = torch.optim.AdamW(groups)
+        self.optimizer = torch.optim.AdamW(groups, fused=True)
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         self.steps_per_epoch = math.ceil(len(train) / budget.batch)
         self.outcome = Outcome()

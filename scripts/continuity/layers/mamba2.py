@@ -15,9 +15,9 @@ from continuity.layers.parts import HeadNorm, ShortConvolution, full, heads
 class Mamba2(SequenceLayer):
     """h_k = e^(Delta_k A) h_(k-1) + Delta_k x_k B_k^T,  y_k = h_k C_k + D x_k,  out = W_out (RMSNorm(y * SiLU(z))).
 
-    Options: d_state N; expand; head_dim P, a divisor of expand * d_model (default its common divisor with 32); d_conv and conv_time as in
-    `ShortConvolution`; delta at u = 0 log-uniform in [dt_min, dt_max], A = -U[1, 16] a head; step_rule.
-    Shapes: x (B, H, L, P); B and C (B, L, N); Delta and A one a head. The state is kept in float32 at least.
+    Options: d_state N; expand; head_dim P, a divisor of expand * d_model (default its common divisor with 32); d_conv
+    and conv_time as in `ShortConvolution`; delta at u = 0 log-uniform in [dt_min, dt_max], A = -U[1, 16] a head;
+    step_rule. Shapes: x (B, H, L, P); B and C (B, L, N); Delta and A one a head. The state is kept in float32 at least.
     """
 
     continuous = True

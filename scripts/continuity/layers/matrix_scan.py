@@ -166,6 +166,7 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, do, dq, dk, dv, da, de, dw
                     de[b, h, t], dw[b, h, t], dr[b, h, t] = scalars[0], scalars[1], scalars[2]
 
 
+@torch.compiler.disable
 def _scan(q, k, v, a, e, w, r):
     """o of the module's head; a (B, H, L, K) or (B, H, L, 1). Keys are padded to a multiple of four channels."""
     more = -k.shape[-1] % 4

@@ -8,7 +8,7 @@ from torch import nn
 
 from continuity.discretization import RULES, check_rule, coefficients, inverse_softplus, log_uniform, semigroup
 from continuity.layers.base import SequenceLayer, check_count
-from continuity.scan import selective_scan
+from continuity.scan import run, selective_scan
 
 
 class S6(SequenceLayer):
@@ -57,7 +57,8 @@ class S6(SequenceLayer):
     def mix(self, u, step_scale, lengths):
         delta, B, C = self.selection(u)
         if self._powers(step_scale):
-            return self.recurrence(u, step_scale)
+            a, b = semigroup(*coefficients(delta.unsqueeze(-1), self.A(), self.discretization), step_scale)
+            return run(a, b * u.unsqueeze(-1) * B.unsqueeze(2), C)[0] + self.D * u
         return selective_scan(u, delta * step_scale, self.A(), B, C, self.D, self.discretization).to(u.dtype)
 
     def initial_state(self, batch):
