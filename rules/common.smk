@@ -16,10 +16,6 @@ STAGE = f"env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 {PYTHON
 IDENTITY = "--cfg {params.cfg:q} --code {params.code}"
 LOGGED = "2>&1 | tee {log:q}"
 
-if workflow.is_main_process and not workflow.output_settings.dryrun:
-    studies.claim(STUDY)
-
-
 def cfg(rule):
     return lambda wildcards: STUDY.cfg(rule, dict(wildcards))
 
@@ -32,6 +28,8 @@ def judge_by_own_identity(prepare=workflow._prepare_dag):
     """Force what other settings or code made, read from the files themselves: Snakemake's records do not travel with results."""
 
     def prepare_dag(*args, **kwargs):
+        if workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
+            studies.claim(STUDY)
         settings = workflow.dag_settings
         settings.rerun_triggers = settings.rerun_triggers - {"code", "software-env"}
         settings.max_checksum_file_size = max(settings.max_checksum_file_size, 10**12)

@@ -3,7 +3,6 @@
 import io
 import json
 import math
-import time
 from collections import defaultdict
 
 import duckdb
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic
-from continuity import catalog, tables
+from continuity import catalog, sandbox, tables
 from scipy import stats
 
 
@@ -226,6 +225,20 @@ def test_a_query_cannot_write_read_a_file_or_reach_the_network(study, tmp_path, 
     assert {path: path.stat().st_mtime_ns for path in study.iterdir()} == before
 
 
+def test_the_child_itself_refuses_what_is_no_select():
+    with pytest.raises(catalog.QueryError, match="exactly one SELECT can be run, this is COPY"):
+        sandbox.only_select("COPY (SELECT 1) TO 'x'")
+
+
+def test_a_closed_connection_stays_closed(study, tmp_path):
+    connection = catalog.open_tables(study)
+    sandbox.close_doors(connection, 256)
+    for sql in (f"COPY score TO '{tmp_path / 'out'}'", "SET enable_external_access = true", "INSERT INTO score FROM score"):
+        with pytest.raises(duckdb.Error):
+            connection.execute(sql)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_query_sees_no_variable_of_python(study):
     score_of_python = pa.table({"x": [1]})
     with pytest.raises(catalog.QueryError, match="no table or view 'score_of_python'"):
@@ -234,10 +247,8 @@ def test_a_query_sees_no_variable_of_python(study):
 
 
 def test_time_memory_and_answer_are_limited(study):
-    began = time.monotonic()
     with pytest.raises(catalog.QueryError, match="longer than 1 s"):
-        catalog.query("SELECT count(*) FROM range(1000000000) a, range(1000000000) b", study, seconds=1)
-    assert time.monotonic() - began < 15
+        catalog.query("SELECT count(*) FROM range(1000000000000) WHERE hash(range) = 1", study, seconds=1)
     with pytest.raises(catalog.QueryError, match="more memory"):
         catalog.query("SELECT repeat('a', 1000000000) FROM range(50)", study)
     with pytest.raises(catalog.QueryError, match="larger than 1 MB"):

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from continuity import config
 from continuity.study import Study
 

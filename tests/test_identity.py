@@ -4,7 +4,6 @@ import ast
 import json
 
 import pytest
-
 from continuity import identity
 
 

@@ -45,7 +45,8 @@ def rules(name):
     return [rule for rule, allowed in tried.items() if allowed]
 
 
-VARIANTS = [(name, rule, step_rule) for name in RECURRENT for rule in rules(name) for step_rule in ("delta", "semigroup", "none")
+VARIANTS = [(name, rule, step_rule) for name in RECURRENT for rule in rules(name)
+            for step_rule in ("delta", "semigroup", "none")
             if (name, rule, step_rule) != ("s4", "bilinear", "semigroup")]
 
 
@@ -58,7 +59,8 @@ def smooth(length, step, channels, seed=0):
     """Samples at k step of one fixed sum of slow sines."""
     draw = np.random.default_rng(seed)
     t = np.arange(length)[:, None, None] * step
-    rate, phase, size = draw.uniform(0, 0.5, (4, channels)), draw.uniform(0, 6.3, (4, channels)), draw.normal(size=(4, channels))
+    rate, phase = draw.uniform(0, 0.5, (4, channels)), draw.uniform(0, 6.3, (4, channels))
+    size = draw.normal(size=(4, channels))
     return torch.from_numpy((size * np.sin(rate * t + phase)).sum(1))[None]
 
 

@@ -102,7 +102,7 @@ def test_every_network_learns_a_little(layer):
     model = small(layer, d_output=1)
     x = torch.randn(16, 20, 3)
     target = x[:, -5:, 0].sum(1, keepdim=True)
-    optimiser = torch.optim.AdamW(optim_groups(model, lr=3e-3, weight_decay=0.01))
+    optimiser = torch.optim.AdamW(optim_groups(model, lr=1e-2, weight_decay=0.01))
     losses = []
     for _ in range(30):
         optimiser.zero_grad()
@@ -170,11 +170,8 @@ def test_torch_compile_gives_the_same_numbers(layer):
 def test_the_core_imports_and_trains_without_numba_and_scipy():
     code = """
 import sys
-class Block:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("numba", "scipy", "triton", "duckdb", "pandas", "snakemake"):
-            raise ImportError(name)
-sys.meta_path.insert(0, Block())
+for name in ("numba", "scipy", "triton", "duckdb", "pandas", "snakemake"):
+    sys.modules[name] = None
 import torch
 from continuity.native import BACKEND
 from continuity.layers import LAYERS
@@ -195,7 +192,8 @@ def test_a_cache_folder_that_cannot_be_written_stops_nothing(folder, tmp_path):
     if folder:
         environment["NUMBA_CACHE_DIR"] = folder
     code = "from continuity.native import njit\nimport os\nprint(njit(lambda x: x + 1)(1), os.environ['NUMBA_CACHE_DIR'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path,
+                          timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 ") and "/proc" not in done.stdout
 

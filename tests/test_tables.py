@@ -6,7 +6,6 @@ import math
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from continuity import tables
 
 ROW = {"task": "a", "encoder": "raw", "mu": 0.5, "low": 0.4, "high": 0.6, "max_lag": 16, "n_sequences": 3}

@@ -10,11 +10,10 @@ import time
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy, mse_loss
-
 from continuity import training
 from continuity.network import SequenceModel
 from continuity.training import Budget, Data, Trainer
+from torch.nn.functional import cross_entropy, mse_loss
 
 BUDGET = Budget(epochs=3, batch=8, lr=0.01, layer_lr=0.005, weight_decay=0.01, warmup=0.1, clip=1.0)
 

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from continuity import commands_probe
+
 
 class Problem(Exception):
     """What is wrong with a command's input, one line a problem."""
@@ -39,6 +41,7 @@ def _parser() -> argparse.ArgumentParser:
     query.add_argument("--results", help="results folder; default: CONTINUITY_RESULTS, or the nearest one above")
     query.add_argument("--format", choices=("table", "csv", "json", "parquet"), default="table")
     query.set_defaults(work=_query)
+    commands_probe.register(commands)
     return parser
 
 
@@ -47,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         arguments.work(arguments)
         sys.stdout.flush()
-    except Problem as error:
+    except (Problem, ValueError) as error:
         print(error, file=sys.stderr)
         sys.exit(2)
     except BrokenPipeError:

@@ -49,9 +49,17 @@ BACKEND = "numba" if HAVE_NUMBA else "torch"
 def njit(*args, **options):
     """numba.njit with cache, no interpreter lock and IEEE division; returns the function unchanged without numba."""
     settings = {"cache": True, "nogil": True, "error_model": "numpy", **options}
-    if args and callable(args[0]):
-        return numba.njit(**settings)(args[0]) if HAVE_NUMBA else args[0]
-    return lambda function: numba.njit(*args, **settings)(function) if HAVE_NUMBA else function
+
+    def compiled(function):
+        if not HAVE_NUMBA:
+            return function
+        try:
+            return numba.njit(*signature, **settings)(function)
+        except RuntimeError:  # code that comes from no file cannot be kept on disk
+            return numba.njit(*signature, **{**settings, "cache": False})(function)
+
+    signature = () if args and callable(args[0]) else args
+    return compiled(args[0]) if args and callable(args[0]) else compiled
 
 
 @lru_cache(maxsize=4)

@@ -176,7 +176,8 @@ def refine(fitted: Fitted) -> list[dict]:
     return rows
 
 
-def evaluate(model, tests: dict[float, Data], rule: str = "delta", batch: int = 64, device: str = "cpu", other=None) -> list[dict]:
+def evaluate(model, tests: dict[float, Data], rule: str = "delta", batch: int = 64, device: str = "cpu",
+             other=None) -> list[dict]:  # fmt: skip
     """Rows by step scale, finest first; tests {scale: Data} hold the same trajectories at every scale.
 
     rmse against the labels · drift from twice this step to this one, over the sd of the outputs on the finest grid

@@ -94,6 +94,7 @@ class Ledger:
         stamps = [tables.metadata(path).get(part) == value for path in (kept, times) for part, value in wanted.items()]
         worked = not all(stamps) or not all((place / name).exists() for name in self.beside)
         if worked:
+            place.mkdir(parents=True, exist_ok=True)
             checkpoint = place / f"checkpoint-{key(text, self.code + self.inputs)}.pt"
             run = " ".join(f"{part}={value}" for part, value in keys.items())
             rows, line = timed(self.table, run, text, self.code, self.inputs, self.device, lambda: work(checkpoint))

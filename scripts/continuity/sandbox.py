@@ -34,7 +34,7 @@ DOORS = (
 
 def ask(sql: str, tables_dir: Path, seconds: float, memory_mb: int, result_mb: int) -> pa.Table:
     """Start the child, give it the question, return its answer or raise its error as QueryError."""
-    question = {"sql": sql, "tables_dir": str(tables_dir), "seconds": seconds, "memory_mb": memory_mb,
+    question = {"sql": only_select(sql), "tables_dir": str(tables_dir), "seconds": seconds, "memory_mb": memory_mb,
                 "result_mb": result_mb}  # fmt: skip
     command = [sys.executable, "-P", "-c", "from continuity import sandbox; sandbox.main()"]
     try:

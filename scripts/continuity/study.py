@@ -6,6 +6,7 @@ Every path, every job list and every config slice is spelled here once.
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -411,13 +412,16 @@ class Study:
         return found
 
     def lock(self) -> None:
-        """Hold the study until this process ends; ConfigError where another run or one of its jobs is alive."""
+        """Hold the study until this process ends; ConfigError where another run holds it.
+
+        Waits for jobs that outlived their run: they would write beside the new ones.
+        """
         if not locks.hold(self.root / locks.STUDY):
             raise configuration.ConfigError([f"{self.root}: another run of this study is going on; wait for it or stop it"])
         if not locks.free(self.root / locks.JOBS):
-            raise configuration.ConfigError(
-                [f"{self.root}: a job of an earlier, killed run is still at work; wait until it ends, or stop it"]
-            )
+            print(f"{self.root}: waiting for a job that outlived an earlier run; Ctrl-C gives up", file=sys.stderr)
+            while not locks.free(self.root / locks.JOBS):
+                time.sleep(1)
 
 
 def stamp(path: Path) -> tuple[str, str]:
