@@ -6,9 +6,6 @@ rule benchmark_run:
         rows=STUDY.output("benchmark_run"),
         runs=STUDY.beside("benchmark_run", "runs.parquet"),
         weights=STUDY.weights,
-    params:
-        cfg=cfg("benchmark_run"),
-        code=code("benchmark_run"),
     log:
         STUDY.log("benchmark_run"),
     conda:
@@ -16,6 +13,9 @@ rule benchmark_run:
     resources:
         mem_mb=STUDY.config["resources"]["memory_mb"],
         runtime=STUDY.config["resources"]["minutes"],
+    params:
+        cfg=cfg("benchmark_run"),
+        code=code("benchmark_run"),
     shell:
         f"{STAGE}/benchmark.py {IDENTITY} --inputs sequences={{input.sequences:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} --weights {{output.weights:q}} {LOGGED}"
 
@@ -25,12 +25,12 @@ rule benchmark:
         STUDY.run_files("benchmark"),
     output:
         rows=STUDY.output("benchmark"),
-    params:
-        cfg=cfg("benchmark"),
-        code=code("benchmark"),
     log:
         STUDY.log("benchmark"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("benchmark"),
+        code=code("benchmark"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

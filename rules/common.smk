@@ -10,11 +10,16 @@ from continuity import study as studies
 STUDY = studies.start(config)
 ENVIRONMENT = os.path.join(workflow.basedir, "envs", "environment.yaml")
 # A deployed environment brings its own Python; otherwise jobs run in the one that runs Snakemake.
-PYTHON = "python" if workflow.deployment_settings.deployment_method else shlex.quote(sys.executable)
+PYTHON = (
+    "python"
+    if workflow.deployment_settings.deployment_method
+    else shlex.quote(sys.executable)
+)
 # One thread a job, in every library: sums are then the same in every run, and jobs do not fight for cores.
 STAGE = f"env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 {PYTHON} {shlex.quote(SCRIPTS)}"
 IDENTITY = "--cfg {params.cfg:q} --code {params.code}"
 LOGGED = "2>&1 | tee {log:q}"
+
 
 def cfg(rule):
     return lambda wildcards: STUDY.cfg(rule, dict(wildcards))
@@ -28,7 +33,11 @@ def judge_by_own_identity(prepare=workflow._prepare_dag):
     """Force what other settings or code made, read from the files themselves: Snakemake's records do not travel with results."""
 
     def prepare_dag(*args, **kwargs):
-        if workflow.is_main_process and workflow.executor_plugin and not workflow.dryrun:
+        if (
+            workflow.is_main_process
+            and workflow.executor_plugin
+            and not workflow.dryrun
+        ):
             studies.claim(STUDY)
         settings = workflow.dag_settings
         settings.rerun_triggers = settings.rerun_triggers - {"code", "software-env"}

@@ -3,13 +3,13 @@ rule convergence_run:
     output:
         rows=STUDY.output("convergence_run"),
         runs=STUDY.beside("convergence_run", "runs.parquet"),
-    params:
-        cfg=cfg("convergence_run"),
-        code=code("convergence_run"),
     log:
         STUDY.log("convergence_run"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("convergence_run"),
+        code=code("convergence_run"),
     shell:
         f"{STAGE}/convergence.py {IDENTITY} --rows {{output.rows:q}} --runs {{output.runs:q}} {LOGGED}"
 
@@ -19,12 +19,12 @@ rule convergence:
         STUDY.run_files("convergence"),
     output:
         rows=STUDY.output("convergence"),
-    params:
-        cfg=cfg("convergence"),
-        code=code("convergence"),
     log:
         STUDY.log("convergence"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("convergence"),
+        code=code("convergence"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

@@ -5,9 +5,6 @@ rule forecast_run:
     output:
         rows=STUDY.output("forecast_run"),
         runs=STUDY.beside("forecast_run", "runs.parquet"),
-    params:
-        cfg=cfg("forecast_run"),
-        code=code("forecast_run"),
     log:
         STUDY.log("forecast_run"),
     conda:
@@ -15,6 +12,9 @@ rule forecast_run:
     resources:
         mem_mb=STUDY.config["resources"]["memory_mb"],
         runtime=STUDY.config["resources"]["minutes"],
+    params:
+        cfg=cfg("forecast_run"),
+        code=code("forecast_run"),
     shell:
         f"{STAGE}/forecast.py {IDENTITY} --inputs states={{input.states:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} {LOGGED}"
 
@@ -24,13 +24,13 @@ rule forecast:
         STUDY.run_files("forecast"),
     output:
         rows=STUDY.output("forecast"),
-    params:
-        cfg=cfg("forecast"),
-        code=code("forecast"),
     log:
         STUDY.log("forecast"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("forecast"),
+        code=code("forecast"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
 
@@ -40,13 +40,13 @@ rule gap:
         forecast=STUDY.output("forecast"),
     output:
         rows=STUDY.output("gap"),
-    params:
-        cfg=cfg("gap"),
-        code=code("gap"),
     log:
         STUDY.log("gap"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("gap"),
+        code=code("gap"),
     shell:
         f"{STAGE}/gap.py {IDENTITY} --inputs forecast={{input.forecast:q}} --rows {{output.rows:q}} {LOGGED}"
 
@@ -57,12 +57,12 @@ rule alignment:
         mixtures=STUDY.output("mixtures"),
     output:
         rows=STUDY.output("alignment"),
-    params:
-        cfg=cfg("alignment"),
-        code=code("alignment"),
     log:
         STUDY.log("alignment"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("alignment"),
+        code=code("alignment"),
     shell:
         f"{STAGE}/alignment.py {IDENTITY} --inputs forecast={{input.forecast:q}} mixtures={{input.mixtures:q}} --rows {{output.rows:q}} {LOGGED}"

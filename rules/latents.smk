@@ -2,16 +2,18 @@
 rule latents_encode:
     input:
         sequences=STUDY.sequences,
-        weights=lambda wildcards: STUDY.encoder_weights(wildcards.task, wildcards.encoder),
+        weights=lambda wildcards: STUDY.encoder_weights(
+            wildcards.task, wildcards.encoder
+        ),
     output:
         latents=STUDY.output("latents_encode"),
-    params:
-        cfg=cfg("latents_encode"),
-        code=code("latents_encode"),
     log:
         STUDY.log("latents_encode"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("latents_encode"),
+        code=code("latents_encode"),
     shell:
         f"{STAGE}/latents.py {IDENTITY} --inputs sequences={{input.sequences:q}} --files {{input.weights:q}} --latents {{output.latents:q}} {LOGGED}"
 

@@ -5,13 +5,13 @@ rule mixtures_run:
     output:
         rows=STUDY.output("mixtures_run"),
         runs=STUDY.beside("mixtures_run", "runs.parquet"),
-    params:
-        cfg=cfg("mixtures_run"),
-        code=code("mixtures_run"),
     log:
         STUDY.log("mixtures_run"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("mixtures_run"),
+        code=code("mixtures_run"),
     shell:
         f"{STAGE}/mixtures.py {IDENTITY} --inputs states={{input.states:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} {LOGGED}"
 
@@ -21,12 +21,12 @@ rule mixtures:
         STUDY.run_files("mixtures"),
     output:
         rows=STUDY.output("mixtures"),
-    params:
-        cfg=cfg("mixtures"),
-        code=code("mixtures"),
     log:
         STUDY.log("mixtures"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("mixtures"),
+        code=code("mixtures"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

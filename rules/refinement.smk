@@ -4,9 +4,6 @@ rule refinement_run:
         rows=STUDY.output("refinement_run"),
         runs=STUDY.beside("refinement_run", "runs.parquet"),
         diagnosis=STUDY.diagnosis,
-    params:
-        cfg=cfg("refinement_run"),
-        code=code("refinement_run"),
     log:
         STUDY.log("refinement_run"),
     conda:
@@ -14,6 +11,9 @@ rule refinement_run:
     resources:
         mem_mb=STUDY.config["resources"]["memory_mb"],
         runtime=STUDY.config["resources"]["minutes"],
+    params:
+        cfg=cfg("refinement_run"),
+        code=code("refinement_run"),
     shell:
         f"{STAGE}/refinement.py {IDENTITY} --rows {{output.rows:q}} --runs {{output.runs:q}} --diagnosis {{output.diagnosis:q}} {LOGGED}"
 
@@ -23,13 +23,13 @@ rule refinement:
         STUDY.run_files("refinement"),
     output:
         rows=STUDY.output("refinement"),
-    params:
-        cfg=cfg("refinement"),
-        code=code("refinement"),
     log:
         STUDY.log("refinement"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("refinement"),
+        code=code("refinement"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
 
@@ -39,12 +39,12 @@ rule diagnosis:
         STUDY.run_files("diagnosis"),
     output:
         rows=STUDY.output("diagnosis"),
-    params:
-        cfg=cfg("diagnosis"),
-        code=code("diagnosis"),
     log:
         STUDY.log("diagnosis"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("diagnosis"),
+        code=code("diagnosis"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

@@ -4,13 +4,13 @@ rule runs:
         STUDY.sidecars(),
     output:
         rows=STUDY.output("runs"),
-    params:
-        cfg=cfg("runs"),
-        code=code("runs"),
     log:
         STUDY.log("runs"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("runs"),
+        code=code("runs"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
 
@@ -20,13 +20,13 @@ rule claims:
         STUDY.measured(),
     output:
         rows=STUDY.output("claims"),
-    params:
-        cfg=cfg("claims"),
-        code=code("claims"),
     log:
         STUDY.log("claims"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("claims"),
+        code=code("claims"),
     shell:
         f"{STAGE}/claims.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
 
@@ -36,13 +36,13 @@ rule figures:
         STUDY.measured(),
     output:
         listing=STUDY.output("figures"),
-    params:
-        cfg=cfg("figures"),
-        code=code("figures"),
     log:
         STUDY.log("figures"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("figures"),
+        code=code("figures"),
     shell:
         f"{STAGE}/figures.py {IDENTITY} --files {{input:q}} --listing {{output.listing:q}} {LOGGED}"
 
@@ -52,13 +52,13 @@ rule catalog:
         STUDY.tables(),
     output:
         database=STUDY.output("catalog"),
-    params:
-        cfg=cfg("catalog"),
-        code=code("catalog"),
     log:
         STUDY.log("catalog"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("catalog"),
+        code=code("catalog"),
     shell:
         f"{STAGE}/catalog.py {IDENTITY} --files {{input:q}} --database {{output.database:q}} {LOGGED}"
 
@@ -69,12 +69,12 @@ rule report:
         figures=STUDY.output("figures"),
     output:
         page=STUDY.output("report"),
-    params:
-        cfg=cfg("report"),
-        code=code("report"),
     log:
         STUDY.log("report"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("report"),
+        code=code("report"),
     shell:
         f"{STAGE}/report.py {IDENTITY} --inputs figures={{input.figures:q}} --files {{input.tables:q}} --page {{output.page:q}} {LOGGED}"

@@ -6,13 +6,13 @@ rule score_run:
         rows=STUDY.output("score_run"),
         runs=STUDY.beside("score_run", "runs.parquet"),
         similarity=STUDY.similarity,
-    params:
-        cfg=cfg("score_run"),
-        code=code("score_run"),
     log:
         STUDY.log("score_run"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("score_run"),
+        code=code("score_run"),
     shell:
         f"{STAGE}/score.py {IDENTITY} --inputs latents={{input.latents:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} --similarity {{output.similarity:q}} {LOGGED}"
 
@@ -22,13 +22,13 @@ rule score:
         STUDY.run_files("score"),
     output:
         rows=STUDY.output("score"),
-    params:
-        cfg=cfg("score"),
-        code=code("score"),
     log:
         STUDY.log("score"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("score"),
+        code=code("score"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
 
@@ -38,12 +38,12 @@ rule similarity:
         STUDY.run_files("similarity"),
     output:
         rows=STUDY.output("similarity"),
-    params:
-        cfg=cfg("similarity"),
-        code=code("similarity"),
     log:
         STUDY.log("similarity"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("similarity"),
+        code=code("similarity"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

@@ -2,13 +2,13 @@
 rule systems_simulate:
     output:
         states=STUDY.output("systems_simulate"),
-    params:
-        cfg=cfg("systems_simulate"),
-        code=code("systems_simulate"),
     log:
         STUDY.log("systems_simulate"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("systems_simulate"),
+        code=code("systems_simulate"),
     shell:
         f"{STAGE}/systems.py {IDENTITY} --states {{output.states:q}} {LOGGED}"
 

@@ -6,13 +6,13 @@ rule tasks_make:
         sequences=STUDY.sequences,
         rows=STUDY.output("tasks_make"),
         runs=STUDY.beside("tasks_make", "runs.parquet"),
-    params:
-        cfg=cfg("tasks_make"),
-        code=code("tasks_make"),
     log:
         STUDY.log("tasks_make"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("tasks_make"),
+        code=code("tasks_make"),
     shell:
         f"{STAGE}/tasks.py {IDENTITY} --sequences {{output.sequences:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} {LOGGED}"
 
@@ -22,12 +22,12 @@ rule tasks:
         STUDY.run_files("tasks"),
     output:
         rows=STUDY.output("tasks"),
-    params:
-        cfg=cfg("tasks"),
-        code=code("tasks"),
     log:
         STUDY.log("tasks"),
     conda:
         ENVIRONMENT
+    params:
+        cfg=cfg("tasks"),
+        code=code("tasks"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
