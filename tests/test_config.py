@@ -44,7 +44,7 @@ def problems(found):
     "path, value, words",
     [
         ("forcast", {}, ["forcast: unknown key", "did you mean forecast"]),
-        ("forecast.epocs", 3, ["forecast.epocs: unknown key"]),
+        ("forecast.epocs", 3, ["forecast.epocs: unknown key", "did you mean training.epochs"]),
         ("forecast.training.epoch", 3, ["did you mean epochs"]),
         ("systems.list.0.nam", "vdp", ["did you mean name"]),
         ("tasks.list.0.pth", "a.csv", ["did you mean path"]),

@@ -8,24 +8,12 @@ import os
 import shutil
 
 import pytest
-from project import Project
 
 FINAL = {"report", "all"}
 AFTER = {"runs", "claims", "figures", "catalog"} | FINAL
 FORECAST = {f"forecast_run:{model},{system}" for system in ("vdp", "ou") for model in ("s4d", "s6")}
 BASELINES = {f"forecast_run:{model},{system}" for system in ("vdp", "ou") for model in ("persistence", "ridge")}
 FORECAST_AFTER = {"forecast", "gap", "alignment"} | AFTER
-
-
-@pytest.fixture(scope="session")
-def study(tmp_path_factory):
-    """A finished tiny study, in a folder with a space in its name; one input is over a megabyte."""
-    project = Project(tmp_path_factory.mktemp("a study"))
-    tiny = project.folder / "config/tiny.yaml"
-    tiny.write_text(tiny.read_text().replace("test: 16}\n  list", "test: 1500}\n  list", 1))
-    done = project.study()
-    assert done.returncode == 0, done.stdout + done.stderr
-    return project
 
 
 def jobs_of(found: set[str], rule: str) -> set[str]:

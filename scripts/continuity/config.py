@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from continuity.identity import PACKAGE, ROOT, literal
+from continuity.identity import PACKAGE, ROOT, literal, spell
 
 DEFAULT = ROOT / "config" / "config.yaml"
 SCHEMA = ROOT / "config" / "schema.yaml"
@@ -87,9 +87,16 @@ def _where(path: Iterable) -> str:
     return text or "the configuration"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _resolved(node: dict) -> dict:
+    return read(SCHEMA)["$defs"][node["$ref"].split("/")[-1]] if "$ref" in node else node
+
+
+def _nearest(name: str, known: Iterable[str], deeper: Iterable[str] = ()) -> str:
+    """The known name most like `name`, or one inside a section (`training.epochs`), or all known ones."""
     known = sorted(known)
-    near = difflib.get_close_matches(str(name), known, 1, 0.5)
+    inside = {path.split(".")[-1]: path for path in sorted(deeper)}
+    near = difflib.get_close_matches(str(name), known, 1, 0.6)
+    near = near or [inside[match] for match in difflib.get_close_matches(str(name), inside, 1, 0.6)]
     return f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
 
 
@@ -105,7 +112,7 @@ def _type_problem(where: str, wanted, value) -> str:
     wanted = [wanted] if isinstance(wanted, str) else wanted
     words = " or ".join(TYPE_WORDS.get(kind, kind) for kind in wanted)
     if isinstance(value, str) and {"integer", "number"} & set(wanted) and _numeric(value):
-        return f"{where}: {value!r} is text, not a number; write {float(value)!r} without quotes (1e-3 needs a point: 1.0e-3)"
+        return f"{where}: {value!r} is text, not a number; write {spell(float(value))} without quotes (1e-3 needs a point: 1.0e-3)"
     if isinstance(value, bool):
         return f"{where}: is {str(value).lower()}, must be {words}; quote yes, no, on and off to keep them text"
     return f"{where}: must be {words}, is {value!r}"
@@ -116,7 +123,9 @@ def _explain(error) -> list[str]:
     prefix = "" if where == "the configuration" else f"{where}."
     if error.validator == "additionalProperties":
         known = error.schema.get("properties", {})
-        return [f"{prefix}{name}: unknown key; {_nearest(name, known)}" for name in error.instance if name not in known]
+        deeper = {f"{name}.{inner}" for name, node in known.items() for inner in _resolved(node).get("properties", {})}
+        unknown = [name for name in error.instance if name not in known]
+        return [f"{prefix}{name}: unknown key; {_nearest(name, known, deeper)}" for name in unknown]
     if error.validator == "required":
         missing = [name for name in error.validator_value if name not in error.instance]
         return [f"{prefix}{name}: missing; config/README.md says what it means" for name in missing]

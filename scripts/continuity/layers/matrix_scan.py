@@ -79,10 +79,15 @@ def _read(S, q, k, v, a, e, w, r, x, recalled, out):
 def _write(S, k, a, x, after):
     """The state after the step, a S + k x^T, into another array: loops that write what they read are not vectorised."""
     m = 1 if a.shape[0] > 1 else 0
-    for i in range(k.shape[0]):
-        ai, ki = a[m * i], k[i]
+    for i in range(0, k.shape[0], 4):
+        a0, a1, a2, a3 = a[m * i], a[m * (i + 1)], a[m * (i + 2)], a[m * (i + 3)]
+        k0, k1, k2, k3 = k[i], k[i + 1], k[i + 2], k[i + 3]
         for c in range(x.shape[0]):
-            after[i, c] = ai * S[i, c] + ki * x[c]
+            xc = x[c]
+            after[i, c] = a0 * S[i, c] + k0 * xc
+            after[i + 1, c] = a1 * S[i + 1, c] + k1 * xc
+            after[i + 2, c] = a2 * S[i + 2, c] + k2 * xc
+            after[i + 3, c] = a3 * S[i + 3, c] + k3 * xc
 
 
 @njit(fastmath=_FAST)
