@@ -43,7 +43,7 @@ def test_values_that_swap_or_repeat_rerun_their_readers(study, old, new):
 def test_row_3_a_renamed_param_reruns(study):
     with study.edit("scripts/continuity/study.py", '"data_seed": study', '"seed_of_data": study'):
         found = study.planned()
-    assert found == {"refinement_run:dho,s4d", "refinement_run:dho,s6", "refinement"} | AFTER
+    assert found == {"refinement_run:dho,s4d", "refinement_run:dho,s6", "refinement", "diagnosis"} | AFTER
 
 
 def test_row_4_a_path_in_the_configuration_is_text_and_reruns(study, tmp_path):
@@ -85,7 +85,7 @@ def test_one_line_of_the_s6_layer_reruns_s6_and_what_follows(study):
     runs = {job for job in found if ":" in job}
     expected = {job for job in FORECAST if "s6" in job} | {"refinement_run:dho,s6", "benchmark_run:listops,s6"}
     assert runs == expected | {"latents_encode:listops,s6", "score_run:listops,s6"}
-    follow = {"refinement", "benchmark", "score", "similarity", "forecast", "gap", "alignment"}
+    follow = {"refinement", "diagnosis", "benchmark", "score", "similarity", "forecast", "gap", "alignment"}
     assert found - runs == follow | AFTER
 
 

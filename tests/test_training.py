@@ -54,9 +54,10 @@ class Stopped(Exception):
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
-def test_a_run_stopped_between_epochs_ends_in_the_same_weights(tmp_path, stop_after):
+def test_a_run_stopped_between_epochs_ends_in_the_same_weights(tmp_path, stop_after, monkeypatch):
     plain = network()
     whole = fit(plain)
+    monkeypatch.setattr(training, "SAVE_EVERY", -1.0)
     path, told = tmp_path / "checkpoint.pt", []
 
     def tell():
@@ -66,6 +67,7 @@ def test_a_run_stopped_between_epochs_ends_in_the_same_weights(tmp_path, stop_af
 
     with pytest.raises(Stopped):
         fit(network(), path, tell)
+    assert path.exists()
     resumed = network(seed=99)
     again = fit(resumed, path)
     assert same(plain, resumed)

@@ -16,7 +16,7 @@ def register(commands) -> None:
     probe = commands.add_parser("probe", help="how continuous is your own torch module? its order under refinement")
     probe.add_argument("factory", help="module:function or file.py:function that makes the torch module, (B, L, D) to "
                                        "(B, L, D') or (B, k)")  # fmt: skip
-    probe.add_argument("--data", metavar="FILE", help="sequences: .npy (n, L, D), .csv or .parquet; default: smooth random ones")
+    probe.add_argument("--data", metavar="FILE", help="sequences: .npy (n, L, D), .csv, .parquet; default: smooth random ones")
     probe.add_argument("--step-scale-arg", default="auto", metavar="NAME",
                        help="argument of forward that takes the step scale; none for no such argument; default: step_scale "
                             "where there is one")  # fmt: skip
@@ -24,7 +24,7 @@ def register(commands) -> None:
     probe.add_argument("--length", type=_count, default=1025, metavar="L", help="samples on the finest grid (default 1025)")
     probe.add_argument("--sequences", type=_count, default=16, metavar="N", help="sequences at most (default 16)")
     probe.add_argument("--thin", action="store_true",
-                       help="thin the data (the module's own step and coarser) instead of interpolating it (and finer)")  # fmt: skip
+                       help="thin the data (its own step and coarser), do not interpolate it (its own step and finer)")
     probe.add_argument("--json", action="store_true", help="print everything measured as JSON")
     probe.set_defaults(work=work)
 
@@ -48,6 +48,8 @@ def work(arguments: argparse.Namespace) -> None:
 
 def read_sequences(path: str, n: int, channels: int | None = None):
     """The first n sequences of a file as float32 (n, L, D), cut to the shortest; ValueError, a line a problem."""
+    import numpy as np
+
     from continuity.tasks import user
 
     splits = user.load(path).splits.values()
@@ -55,8 +57,6 @@ def read_sequences(path: str, n: int, channels: int | None = None):
     length, width = min(len(one) for one in found), found[0].shape[1]
     if channels not in (None, width):
         raise ValueError(f"{path} has {width} channels, not {channels}: leave --channels out, or correct the file")
-    import numpy as np
-
     return np.stack([one[:length] for one in found]).astype(np.float32)
 
 
@@ -66,17 +66,22 @@ def render(result: dict, finest: float | None = None) -> str:
     finest = 1 / strides[-1] if finest is None else finest
     steps = [str(Fraction(finest * stride).limit_denominator(1000)) for stride in strides]
     told = f"told its step by {result['step_scale_arg']}" if result["step_scale_arg"] else "not told its step"
-    lines = [f"{result['factory']}: {result['n_samples']} sequences of {result['length']} samples, {told}", ""]
+    sequences = "1 sequence" if result["n_samples"] == 1 else f"{result['n_samples']} sequences"
+    lines = [f"{result['factory']}: {sequences} of {result['length']} samples, {told}", ""]
     names = [f"{fine} to {coarse}" for fine, coarse in zip(steps[:-1], steps[1:], strict=True)]
     wide = max(map(len, ["step", *names]))
     lines.append(f"{'step':>{wide}}  {'drift':>9}  drift of the outputs / their sd, log scale")
     for name, drift, bar in zip(names, result["drift"], _bars(result["drift"]), strict=True):
         lines.append(f"{name:>{wide}}  {_number(drift, '.3g'):>9}  {bar}".rstrip())
-    interval = f"95 % interval {_number(result['low'])} to {_number(result['high'])}"
-    kappa = f"95 % interval {_number(result['kappa_low'])} to {_number(result['kappa_high'])}"
-    lines += ["", f"order {_number(result['order'])} ({interval})"]
-    lines += [f"kappa {_number(result['kappa'])} ({kappa}): output change / input change when the input is held"]
+    order, kappa = (_estimate(result, *names) for names in (("order", "low", "high"), ("kappa", "kappa_low", "kappa_high")))
+    lines += ["", f"order {order}", f"kappa {kappa}: change of the output over that of the input when the input is held"]
     return "\n".join([*lines, "", result["sentence"]])
+
+
+def _estimate(result: dict, name: str, low: str, high: str) -> str:
+    if result[low] is None:
+        return f"{_number(result[name])} (no interval: it takes two sequences or more)"
+    return f"{_number(result[name])} (95 % interval {result[low]:.2f} to {result[high]:.2f})"
 
 
 def _bars(values: list[float | None]) -> list[str]:

@@ -230,7 +230,7 @@ RULES |= {
     ),
     "alignment": Rule(
         "alignment.py", "tables/alignment.parquet", slice=lambda study, keys: study.config["alignment"],
-        data=_package_data("sql/alignment*.sql"), writes=("alignment",),
+        data=_package_data("sql/views/advantage.sql"), writes=("alignment",),
     ),
     "claims": Rule(
         "claims.py", "tables/claims.parquet", slice=lambda study, keys: {"study": study.config["study"]},

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from continuity.network import optim_groups
 from continuity.tables import atomic
 
-SAVE_EVERY = 60.0
-"""Seconds between checkpoints inside an epoch."""
+SAVE_EVERY = 20.0
+"""Seconds between checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -195,10 +195,7 @@ class Trainer:
         for index in list(self._batches(epoch))[begin:]:
             self.summed += self._update(index) * len(index)
             self.step += 1
-            if stop.asked or time.monotonic() - self.saved > SAVE_EVERY:
-                self._save()
-            if stop.asked:
-                raise Interrupted(143)
+            self._save_when(stop)
         error = self.score(self.model, self.validation, batch=self.budget.batch, device=self.device)
         line = {"epoch": epoch + 1, "loss": self.summed / len(self.train), "validation": error}
         self.outcome.epochs = epoch + 1
@@ -206,8 +203,15 @@ class Trainer:
         if error < self.outcome.best:
             self.outcome.best, self.outcome.best_epoch = error, epoch + 1
             self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
-        self._save()
+        self._save_when(stop)
         self.tell()
+
+    def _save_when(self, stop: _Stop) -> None:
+        """Save now and then, and before leaving where that was asked."""
+        if stop.asked or time.monotonic() - self.saved > SAVE_EVERY:
+            self._save()
+        if stop.asked:
+            raise Interrupted(143)
 
     def _batches(self, epoch: int) -> Iterator[Tensor]:
         return iter(order(len(self.train), self.seed, epoch).split(self.budget.batch))

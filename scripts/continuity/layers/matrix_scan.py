@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from continuity import native
 from continuity.layers import chunked
+from continuity.layers.sum_scan import sum_scan
 from continuity.native import njit, over_batch
 
 CHUNK = 16
@@ -27,6 +28,8 @@ def decayed_attention(q, k, v, log_decay=None, weight=None, own=None):
     """`chunked.decayed_attention`, by the compiled loop where there is one."""
     if not compiled(q):
         return chunked.decayed_attention(q, k, v, log_decay, weight, own)
+    if log_decay is None and weight is None:
+        return sum_scan(q, k, v)
     ones = v.new_ones(v.shape[:3])
     decay = ones if log_decay is None else torch.exp(log_decay)
     zeros = torch.zeros_like(ones)
@@ -79,15 +82,10 @@ def _read(S, q, k, v, a, e, w, r, x, recalled, out):
 def _write(S, k, a, x, after):
     """The state after the step, a S + k x^T, into another array: loops that write what they read are not vectorised."""
     m = 1 if a.shape[0] > 1 else 0
-    for i in range(0, k.shape[0], 4):
-        a0, a1, a2, a3 = a[m * i], a[m * (i + 1)], a[m * (i + 2)], a[m * (i + 3)]
-        k0, k1, k2, k3 = k[i], k[i + 1], k[i + 2], k[i + 3]
+    for i in range(k.shape[0]):
+        ai, ki = a[m * i], k[i]
         for c in range(x.shape[0]):
-            xc = x[c]
-            after[i, c] = a0 * S[i, c] + k0 * xc
-            after[i + 1, c] = a1 * S[i + 1, c] + k1 * xc
-            after[i + 2, c] = a2 * S[i + 2, c] + k2 * xc
-            after[i + 3, c] = a3 * S[i + 3, c] + k3 * xc
+            after[i, c] = ai * S[i, c] + ki * x[c]
 
 
 @njit(fastmath=_FAST)
