@@ -2,10 +2,13 @@
 sides, medians of CPU seconds, which other work on the machine hardly changes.
 
     python tests/bench_layers.py             length 1024
+    python tests/bench_layers.py --orders    order of convergence of every layer under every step rule
     python tests/bench_layers.py --long      also length 4096, and one layer a process at length 65,536 with its peak memory
 """
 
 import argparse
+import inspect
+import math
 import resource
 import statistics
 import subprocess
@@ -151,6 +154,34 @@ def bench_growth(name, lengths=(4096, 16384)):
           f"(linear is {lengths[1] / lengths[0]:.0f}; {1e3 * taken[0]:.0f} ms, {1e3 * taken[1]:.0f} ms)", flush=True)
 
 
+def order(name, step_rule, channels=8, length=64):
+    """Order of convergence of a small random layer under refinement of a smooth input, from its three finest grids.
+
+    The median over time, since a normalised readout changes direction at single moments where it passes through zero.
+    """
+    torch.manual_seed(1)
+    known = inspect.signature(LAYERS[name].__init__).parameters
+    options = {key: value for key, value in {"d_state": 8, "head_dim": 4, "n_heads": 2, "conv_time": "time"}.items() if key in known}
+    if (name, step_rule) == ("s4", "semigroup"):
+        options["discretization"] = "zoh"
+    layer = build(name, channels, step_rule=step_rule, **options).double()
+    rate, phase = 0.5 * torch.rand(channels).double(), 6.3 * torch.rand(channels).double()
+    outputs = []
+    for stride in (8, 16, 32):
+        t = torch.arange((length - 1) * stride + 1).double().unsqueeze(-1) / stride
+        outputs.append(layer(torch.sin(rate * t + phase).unsqueeze(0), 1 / stride)[:, ::stride])
+    coarse, fine = ((a - b).abs().amax(2).median().item() for a, b in zip(outputs, outputs[1:], strict=False))
+    return math.log2(coarse / fine)
+
+
+def print_orders():
+    print("layer, order under step_rule delta, semigroup, none (Mamba's and DeltaNet's convolutions in time)")
+    for name in LAYERS:
+        rules = ("delta", "none") if name == "transformer" else ("delta", "semigroup", "none")
+        orders = {rule: f"{order(name, rule):.2f}" for rule in rules}
+        print(f"{name}: {orders['delta']}, {orders.get('semigroup', '-')}, {orders['none']}", flush=True)
+
+
 def longest(name, length=65536):
     """One pass of one layer in this process: seconds and peak memory."""
     torch.set_num_threads(1)
@@ -166,12 +197,16 @@ def longest(name, length=65536):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--long", action="store_true", help="lengths 4096 and 65,536 too (minutes)")
+    parser.add_argument("--orders", action="store_true", help="only the table of orders of convergence")
     parser.add_argument("--longest", metavar="LAYER", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.longest:
         longest(arguments.longest)
         return
     torch.set_num_threads(1)
+    if arguments.orders:
+        print_orders()
+        return
     torch.manual_seed(0)
     bench_s4d_kernel()
     for length in (1024, 4096) if arguments.long else (1024,):

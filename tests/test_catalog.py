@@ -305,3 +305,8 @@ def test_the_exported_database_opens_elsewhere_with_views_and_comments(study, tm
     comment = other.sql("SELECT comment FROM duckdb_columns() WHERE table_name = 'score' AND column_name = 'mu'").fetchall()
     assert comment[0][0].startswith("task continuity")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["study.duckdb"]
+
+
+def test_a_column_of_a_view_means_what_it_means_in_the_table_it_comes_from():
+    assert catalog.documentation("convergence_error")[1]["scale"] == catalog.documentation("convergence")[1]["scale"]
+    assert catalog.documentation("convergence_error")[1]["scale"] != catalog.documentation("claims")[1]["scale"]

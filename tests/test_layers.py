@@ -352,7 +352,7 @@ def test_every_layer_with_a_step_rule_converges_at_first_order(name, rule, step_
 
 
 @pytest.mark.parametrize("name", RECURRENT)
-def test_no_layer_converges_without_a_step_rule(name):
+def test_without_a_step_rule_a_finer_grid_turns_every_layer_into_another_function(name):
     layer = variant(name, None, "none")
     outputs = [layer(smooth(31 * r + 1, 1 / r, 8), 1 / r)[:, ::r] for r in (1, 2, 4, 8)]
     scale = outputs[0].std().item()
@@ -391,6 +391,14 @@ def test_held_input_on_a_finer_grid_gives_the_same_output_at_the_end_of_each_blo
     coarse = layer(u)
     fine = layer(u.repeat_interleave(stride, 1), 1 / stride)
     assert torch.allclose(fine[:, stride - 1 :: stride], coarse, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["s4", "s4d", "s5", "s6"])
+def test_both_directions_of_a_zoh_layer_keep_the_output_on_held_input_in_ragged_batches_too(name):
+    layer = build(name, 8, bidirectional=True, **options(name, discretization="zoh"))
+    u, lengths = torch.randn(2, 20, 8), torch.tensor([20, 13])
+    fine = layer(u.repeat_interleave(3, 1), 1 / 3, 3 * lengths)
+    assert torch.allclose(fine[:, 2::3], layer(u, 1.0, lengths), atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "rule"), [("s4", "bilinear"), ("s4d", "bilinear"), ("s5", "bilinear"), ("s6", "bilinear"),

@@ -197,8 +197,11 @@ def documentation(name: str) -> tuple[str, dict[str, tuple[str, str]]]:
     if name in tables.TABLES:
         table = tables.TABLES[name]
         return table.row, {column.name: (column.unit, column.meaning) for column in table.columns}
-    row, own = view_documentation(dict(view_files()).get(name, ""))
-    inherited = {c.name: (c.unit, c.meaning) for table in tables.TABLES.values() for c in table.columns}
+    sql = dict(view_files()).get(name, "")
+    row, own = view_documentation(sql)
+    # A column that the view only passes on means what it means in the table that the view reads.
+    order = sorted(tables.TABLES.values(), key=lambda table: re.search(rf"\b{table.name}\b", sql) is not None)
+    inherited = {c.name: (c.unit, c.meaning) for table in order for c in table.columns}
     return row, inherited | own
 
 

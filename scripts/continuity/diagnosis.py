@@ -61,10 +61,10 @@ def diagnose(model: nn.Module, coarse: Tensor, fine: Tensor, step_scale: float =
 
 
 def first_departure(rows: list[dict], share: float = 0.5) -> dict:
-    """The row where the network first departs by itself: the first layer with an `own` of at least `share` of the largest
+    """The row of `diagnose` where the network first departs by itself.
 
-    anywhere, the channel that adds most in it, and the first part of the sequence in which that channel adds `share` of
-    its largest.
+    It is of the first layer with an `own` of at least `share` of the largest anywhere, of the channel that adds most in it,
+    and of the first part of the sequence in which that channel adds `share` of its own largest.
     """
     largest = max(row["own"] for row in rows)
     layer = min(row["layer"] for row in rows if row["own"] >= share * largest)

@@ -24,8 +24,7 @@ def lti_scan(log_a, x):
 
 
 def scan_by_doubling(log_a, x):
-    """The same scan by h <- h + a^s (h, s steps later) for s = 1, 2, 4, …; no division, nothing overflows for |a| <= 1.
-    """
+    """The same scan by h <- h + a^s (h, s steps later) for s = 1, 2, 4, …; no division, nothing overflows for |a| <= 1."""
     real, imag = x.chunk(2, -1)
     h = torch.complex(real, imag)
     shift = 1

@@ -68,8 +68,7 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 
 def over_batch(kernel, n: int, threads: int, *arrays) -> None:
-    """Run kernel(first, last, *arrays) over [0, n) split into `threads` ranges; the kernel writes only its own samples.
-    """
+    """Run kernel(first, last, *arrays) over [0, n) split into `threads` ranges; the kernel writes only its own samples."""
     threads = max(1, min(threads, n))
     if threads == 1:
         kernel(0, n, *arrays)

@@ -1,5 +1,4 @@
-"""The network around a sequence layer: encoder → residual stack → masked pooling → decoder, and its parameter groups.
-"""
+"""The network around a sequence layer: encoder → residual stack → masked pooling → decoder, and its parameter groups."""
 
 import importlib
 import inspect

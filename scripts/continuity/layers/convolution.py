@@ -38,8 +38,7 @@ def power_kernel(log_a, weight, length: int):
 
 
 def power_table(log_a, count, weight=None):
-    """weight a^l for l < count: (…, count); the same two levels again, since a complex exponential costs ten products.
-    """
+    """weight a^l for l < count: (…, count); the same two levels again, since a complex exponential costs ten products."""
     size = max(1, round(count ** 0.5))
     steps = torch.arange(max(size, -(-count // size)), device=log_a.device)
     fine = torch.exp(log_a.unsqueeze(-1) * steps[:size])
@@ -50,8 +49,7 @@ def power_table(log_a, count, weight=None):
 
 
 def held_input(u, rule):
-    """What drives a state at each step: the sample, or for `averaged` its mean with the one before, and 0 at the first.
-    """
+    """What drives a state at each step: the sample, or for `averaged` its mean with the one before, and 0 at the first."""
     if rule != "averaged":
         return u
     return torch.cat([torch.zeros_like(u[:, :1]), (u[:, 1:] + u[:, :-1]) / 2], 1)

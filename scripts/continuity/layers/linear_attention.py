@@ -1,5 +1,4 @@
-"""Linear attention: a sum of outer products read by a query, without decay or normaliser (Katharopoulos et al. 2020).
-"""
+"""Linear attention: a sum of outer products read by a query, without decay or normaliser (Katharopoulos et al. 2020)."""
 
 import torch
 from torch import nn

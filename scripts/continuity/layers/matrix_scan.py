@@ -4,7 +4,7 @@
     k_i)(x_i + r_i v_i)
 
 covers linear attention (a = w = 1, e = r = 0), decays a head or a channel, the delta rule (e > 0) and Mamba-3's two
-taps (r). Shapes as in `chunked`. Backward recomputes states from one kept every CHUNK steps.
+taps (r). Shapes as in `chunked`. Backward recomputes states from x and one state kept every CHUNK steps.
 """
 
 import numpy as np
@@ -57,8 +57,7 @@ def channel_decayed_attention(q, k, v, log_decay):
 
 @njit(fastmath=_FAST)
 def _read(S, q, k, v, a, e, w, r, x, recalled, out):
-    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0.
-    """
+    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0."""
     zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
     overlap = zero
     for c in range(v.shape[0]):
@@ -89,9 +88,8 @@ def _write(S, k, a, x, after):
 
 
 @njit(fastmath=_FAST)
-def _forward(first, last, q, k, v, a, e, w, r, kept, out):
+def _forward(first, last, q, k, v, a, e, w, r, kept, x, recalled, out):
     S, after = np.empty((k.shape[3], v.shape[3]), v.dtype), np.empty((k.shape[3], v.shape[3]), v.dtype)
-    x, recalled = np.empty(v.shape[3], v.dtype), np.empty(v.shape[3], v.dtype)
     for b in range(first, last):
         for h in range(v.shape[1]):
             hq, hk = h % q.shape[1], h % k.shape[1]
@@ -100,8 +98,8 @@ def _forward(first, last, q, k, v, a, e, w, r, kept, out):
                 if t % CHUNK == 0:
                     kept[b, h, t // CHUNK] = S
                 _read(S, q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t], w[b, h, t], r[b, h, t],
-                      x, recalled, out[b, h, t])
-                _write(S, k[b, hk, t], a[b, h, t], x, after)
+                      x[b, h, t], recalled[b, h, t], out[b, h, t])
+                _write(S, k[b, hk, t], a[b, h, t], x[b, h, t], after)
                 S, after = after, S
 
 
@@ -144,11 +142,10 @@ def _retreat(G, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars
 
 
 @njit(fastmath=_FAST)
-def _backward(first, last, q, k, v, a, e, w, r, kept, do, dq, dk, dv, da, de, dw, dr):
+def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, dv, da, de, dw, dr):
     K, V, length = k.shape[3], v.shape[3], v.shape[2]
     before, G = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype)
-    x, recalled = np.empty((CHUNK, V), v.dtype), np.empty((CHUNK, V), v.dtype)
-    dx, spill, scalars = np.empty(V, v.dtype), np.empty(V, v.dtype), np.empty(3, v.dtype)
+    dx, scalars = np.empty(V, v.dtype), np.empty(3, v.dtype)
     for b in range(first, last):
         for h in range(v.shape[1]):
             hq, hk = h % q.shape[1], h % k.shape[1]
@@ -156,15 +153,11 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, do, dq, dk, dv, da, de, dw
             for chunk in range(kept.shape[2] - 1, -1, -1):
                 start, stop = chunk * CHUNK, min(length, (chunk + 1) * CHUNK)
                 before[0] = kept[b, h, chunk]
-                for t in range(start, stop):
-                    i = t - start
-                    _read(before[i], q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t], w[b, h, t], r[b, h, t],
-                          x[i], recalled[i], spill)
-                    if t + 1 < stop:
-                        _write(before[i], k[b, hk, t], a[b, h, t], x[i], before[i + 1])
+                for t in range(start, stop - 1):
+                    _write(before[t - start], k[b, hk, t], a[b, h, t], x[b, h, t], before[t - start + 1])
                 for t in range(stop - 1, start - 1, -1):
                     _retreat(G, before[t - start], q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t],
-                             w[b, h, t], r[b, h, t], x[t - start], recalled[t - start], do[b, h, t], dq[b, hq, t],
+                             w[b, h, t], r[b, h, t], x[b, h, t], recalled[b, h, t], do[b, h, t], dq[b, hq, t],
                              dk[b, hk, t], dv[b, h, t], da[b, h, t], scalars, dx)
                     de[b, h, t], dw[b, h, t], dr[b, h, t] = scalars[0], scalars[1], scalars[2]
 
@@ -186,16 +179,17 @@ class _MatrixScan(torch.autograd.Function):
         k, v = inputs[1], inputs[2]
         batch, n_heads, length, width = v.shape
         kept = v.new_empty(batch, n_heads, -(-length // CHUNK), k.shape[3], width)
-        out = torch.empty_like(v)
-        over_batch(_forward, batch, torch.get_num_threads(), *(x.detach().numpy() for x in (*inputs, kept, out)))
-        ctx.save_for_backward(*inputs, kept)
+        x, recalled, out = (torch.empty_like(v) for _ in range(3))
+        arrays = (t.detach().numpy() for t in (*inputs, kept, x, recalled, out))
+        over_batch(_forward, batch, torch.get_num_threads(), *arrays)
+        ctx.save_for_backward(*inputs, kept, x, recalled)
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, do):
-        *inputs, kept = ctx.saved_tensors
-        grads = [torch.zeros_like(x) for x in inputs]
-        arrays = [x.detach().numpy() for x in (*inputs, kept, do.contiguous(), *grads)]
+        *inputs, kept, x, recalled = ctx.saved_tensors
+        grads = [torch.zeros_like(t) for t in inputs]
+        arrays = (t.detach().numpy() for t in (*inputs, kept, x, recalled, do.contiguous(), *grads))
         over_batch(_backward, do.shape[0], torch.get_num_threads(), *arrays)
         return tuple(grads)

@@ -1,5 +1,4 @@
-"""Transformer: softmax attention and a feed-forward block, with rotary, learned or no positions (Vaswani et al. 2017).
-"""
+"""Transformer: softmax attention and a feed-forward block, with rotary, learned or no positions (Vaswani et al. 2017)."""
 
 import torch
 import torch.nn.functional as F
