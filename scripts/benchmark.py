@@ -4,11 +4,11 @@ import shutil
 from pathlib import Path
 
 from continuity import benchmark, stage, tasks
-from continuity.training import Budget, device_of
+from continuity.training import Budget, device_of, one_thread
 
 
 def work(job: stage.Job) -> None:
-    stage.one_thread()
+    one_thread()
     cfg = job.cfg
     task = tasks.read(job.inputs["sequences"])
     device, budget = device_of(cfg["device"]), Budget(**cfg["training"])

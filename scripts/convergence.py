@@ -1,10 +1,10 @@
 """Run one random system of the convergence experiment against its reference, and evaluate the bounds beside it."""
 
 from continuity import convergence, stage
+from continuity.problems import Problem
 
 
 def work(job: stage.Job) -> None:
-    stage.one_thread()
     cfg = job.cfg
 
     def one():
@@ -14,7 +14,7 @@ def work(job: stage.Job) -> None:
                 state=cfg["state"], horizon=cfg["horizon"],
             )  # fmt: skip
         except ValueError as error:
-            raise stage.Stop(f"convergence: {error}") from None
+            raise Problem(f"convergence: {error}") from None
         return table.to_pylist(), "numpy"
 
     job.once("convergence", one)

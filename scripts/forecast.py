@@ -4,13 +4,13 @@ from functools import lru_cache
 from itertools import product
 
 from continuity import forecast, stage, trajectories
-from continuity.training import Budget, device_of
+from continuity.training import Budget, device_of, one_thread
 
 KEYS = ("eta", "construction", "horizon", "readout", "seed")
 
 
 def work(job: stage.Job) -> None:
-    stage.one_thread()
+    one_thread()
     cfg = job.cfg
     states = trajectories.read(job.inputs["states"])
     trains = "network" in cfg

@@ -4,7 +4,7 @@ import torch
 from continuity import latents, stage, tasks
 from continuity.benchmark import ends
 from continuity.models import build_model
-from continuity.training import seed_everything
+from continuity.training import one_thread, seed_everything
 
 
 def encoder(job: stage.Job, task: tasks.Task):
@@ -20,7 +20,7 @@ def encoder(job: stage.Job, task: tasks.Task):
 
 
 def work(job: stage.Job) -> None:
-    stage.one_thread()
+    one_thread()
     task = tasks.read(job.inputs["sequences"])
     latents.write(task, "test", job.cfg["sequences"], encoder(job, task), job.outputs["latents"], job.identity)
 

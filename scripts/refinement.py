@@ -5,14 +5,15 @@ from pathlib import Path
 
 from continuity import refinement, stage, tables
 from continuity.models import backend
+from continuity.problems import Problem
 from continuity.runs import folder
-from continuity.training import Budget, device_of
+from continuity.training import Budget, device_of, one_thread
 
 DIAGNOSIS = "diagnosis.parquet"
 
 
 def work(job: stage.Job) -> None:
-    stage.one_thread()
+    one_thread()
     cfg, place = job.cfg, Path(job.outputs["rows"]).parent
     device, budget = device_of(cfg["device"]), Budget(**cfg["training"])
     samples, methods = prepared(cfg)
@@ -49,11 +50,11 @@ def prepared(cfg: dict) -> tuple[refinement.Samples, list[str]]:
     try:
         samples = refinement.Samples(problem)
     except ValueError as error:
-        raise stage.Stop(f"refinement.systems: {system['name']}: {error}") from None
+        raise Problem(f"refinement.systems: {system['name']}: {error}") from None
     try:
         return samples, refinement.methods_of(cfg["model"], cfg["methods"], cfg["network"]["d_model"])
     except ValueError as error:
-        raise stage.Stop(f"refinement.methods: {error}") from None
+        raise Problem(f"refinement.methods: {error}") from None
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Simulate the training, validation and test trajectories of one dynamical system."""
 
 from continuity import stage, trajectories
+from continuity.problems import Problem
 from continuity.systems import simulate
 
 
@@ -14,7 +15,7 @@ def work(job: stage.Job) -> None:
             for k, split in enumerate(trajectories.SPLITS)
         }
     except ValueError as error:
-        raise stage.Stop(f"systems.list: {cfg['system']}: {error}") from None
+        raise Problem(f"systems.list: {cfg['system']}: {error}") from None
     trajectories.write(found, job.outputs["states"], job.identity)
 
 

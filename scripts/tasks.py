@@ -1,6 +1,7 @@
 """Make one labelled task, or read it from a user's file, and count it."""
 
 from continuity import stage, tasks
+from continuity.problems import Problem
 from continuity.tasks.user import InputProblem
 
 
@@ -9,9 +10,9 @@ def work(job: stage.Job) -> None:
         try:
             task = tasks.make(job.cfg["task"], job.cfg["seed"])
         except InputProblem as error:
-            raise stage.Stop(error.problems) from None
+            raise Problem(error.problems) from None
         except ValueError as error:
-            raise stage.Stop(f"tasks.list: {error}") from None
+            raise Problem(f"tasks.list: {error}") from None
         tasks.write(task, job.outputs["sequences"], job.identity)
         return task.summary(), "numpy"
 

@@ -68,8 +68,12 @@ def bench_s6_scan(length):
         return (h @ C.unsqueeze(-1)).squeeze(-1)
 
     for rule in ("euler", "zoh"):
-        ratio(f"s6 scan ({rule}), length {length}, against mambapy's pscan", 10, theirs,
-              lambda rule=rule: selective_scan(u, delta, A, B, C, discretization=rule))
+        ratio(
+            f"s6 scan ({rule}), length {length}, against mambapy's pscan",
+            10,
+            theirs,
+            lambda rule=rule: selective_scan(u, delta, A, B, C, discretization=rule),
+        )
 
 
 def bench_mamba(length):
@@ -102,8 +106,12 @@ def bench_deltanet(length):
             outputs.append((q_t.unsqueeze(-2) @ state).squeeze(-2))
         return torch.stack(outputs, 2)
 
-    ratio(f"deltanet, length {length}, against the recurrence", 8, plain,
-          lambda: delta_rule(q, torch.nn.functional.normalize(k, dim=-1), v, b, b))
+    ratio(
+        f"deltanet, length {length}, against the recurrence",
+        8,
+        plain,
+        lambda: delta_rule(q, torch.nn.functional.normalize(k, dim=-1), v, b, b),
+    )
 
 
 def bench_linear_attention(length):
@@ -150,8 +158,11 @@ def bench_growth(name, lengths=(4096, 16384)):
     for length in lengths:
         u = torch.randn(1, length, CHANNELS)
         taken.append(seconds(lambda u=u: layer(u), 3))
-    print(f"{name}, time at length {lengths[1]} over {lengths[0]}: ratio {taken[1] / taken[0]:.1f} "
-          f"(linear is {lengths[1] / lengths[0]:.0f}; {1e3 * taken[0]:.0f} ms, {1e3 * taken[1]:.0f} ms)", flush=True)
+    print(
+        f"{name}, time at length {lengths[1]} over {lengths[0]}: ratio {taken[1] / taken[0]:.1f} "
+        f"(linear is {lengths[1] / lengths[0]:.0f}; {1e3 * taken[0]:.0f} ms, {1e3 * taken[1]:.0f} ms)",
+        flush=True,
+    )
 
 
 def order(name, step_rule, channels=8, length=64):
@@ -161,7 +172,9 @@ def order(name, step_rule, channels=8, length=64):
     """
     torch.manual_seed(1)
     known = inspect.signature(LAYERS[name].__init__).parameters
-    options = {key: value for key, value in {"d_state": 8, "head_dim": 4, "n_heads": 2, "conv_time": "time"}.items() if key in known}
+    options = {
+        key: value for key, value in {"d_state": 8, "head_dim": 4, "n_heads": 2, "conv_time": "time"}.items() if key in known
+    }
     if (name, step_rule) == ("s4", "semigroup"):
         options["discretization"] = "zoh"
     layer = build(name, channels, step_rule=step_rule, **options).double()
@@ -190,8 +203,11 @@ def longest(name, length=65536):
     start = time.process_time()
     layer(u).square().mean().backward()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"{name}, length {length}: {time.process_time() - start:.1f} s, peak {peak / 2**20:.2f} GiB "
-          f"({(peak - base) / 2**20:.2f} GiB over start; goal 8)", flush=True)
+    print(
+        f"{name}, length {length}: {time.process_time() - start:.1f} s, peak {peak / 2**20:.2f} GiB "
+        f"({(peak - base) / 2**20:.2f} GiB over start; goal 8)",
+        flush=True,
+    )
 
 
 def main():

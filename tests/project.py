@@ -22,7 +22,9 @@ class Project:
             options = {"ignore": shutil.ignore_patterns("__pycache__", "*.egg-info")} if source.is_dir() else {}
             copy(source, folder / part, **options)
 
-    def snakemake(self, *flags: str, config: str | None = "config/tiny.yaml", **environment: str) -> subprocess.CompletedProcess:
+    def snakemake(
+        self, *flags: str, config: str | None = "config/tiny.yaml", **environment: str
+    ) -> subprocess.CompletedProcess:
         overlay = ["--configfile", config] if config else []
         command = [sys.executable, "-m", "snakemake", *overlay, "--cores", "2", *flags]
         return subprocess.run(command, cwd=self.folder, env=os.environ | environment, capture_output=True, text=True)

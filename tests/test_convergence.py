@@ -52,14 +52,15 @@ def test_published_experiment_has_every_row_and_no_failure(published):
 
 
 @pytest.mark.parametrize("method", ["zoh", "bilinear"])
-@pytest.mark.parametrize("model, scale, low, high", [
-    ("s4", 1, 0.990, 1.015), ("s4", 32, 0.990, 1.015), ("s6", 1, 0.97, 1.03), ("s6", 32, 0.90, 1.08)])
+@pytest.mark.parametrize(
+    "model, scale, low, high",
+    [("s4", 1, 0.990, 1.015), ("s4", 32, 0.990, 1.015), ("s6", 1, 0.97, 1.03), ("s6", 32, 0.90, 1.08)],
+)
 def test_s4_and_s6_converge_at_first_order(rows, method, model, scale, low, high):
     assert low <= one(rows, model=model, scale=scale, method=method)["order"] <= high
 
 
-@pytest.mark.parametrize("model, scale, low, high", [
-    ("s4", 1, 0.024, 0.056), ("s6", 1, 0.025, 0.095), ("s6", 32, 0.096, 0.35)])
+@pytest.mark.parametrize("model, scale, low, high", [("s4", 1, 0.024, 0.056), ("s6", 1, 0.025, 0.095), ("s6", 32, 0.096, 0.35)])
 def test_error_at_step_2_to_minus_6_is_the_published_size(published, model, scale, low, high):
     assert low <= geometric(published, model=model, scale=scale, tau=2.0**-6, method="zoh") <= high
 
@@ -136,6 +137,7 @@ def test_a_gate_that_jumps_still_converges_but_loses_the_second_order():
 
 def dop853(system, times):
     """Outputs at `times` by scipy, restarted at every jump of the gate, just inside each smooth stretch."""
+
     def slope(t, x):
         u = system.signal(np.array([t]))
         return system.gate(u)[0, 0] * (system.A[0] @ x + system.drive(u)[0, 0])
@@ -145,8 +147,15 @@ def dop853(system, times):
     state, states = np.zeros(system.A.shape[-1], np.result_type(system.A, float)), {0.0: 0 * system.A[0, 0]}
     for start, stop in zip(ends[:-1], ends[1:], strict=True):
         inside = times[(times > start) & (times < stop)]
-        solution = solve_ivp(slope, (start + nudge, stop - nudge), state, "DOP853", rtol=1e-12, atol=1e-14,
-                             t_eval=np.append(inside, stop - nudge))
+        solution = solve_ivp(
+            slope,
+            (start + nudge, stop - nudge),
+            state,
+            "DOP853",
+            rtol=1e-12,
+            atol=1e-14,
+            t_eval=np.append(inside, stop - nudge),
+        )
         state = solution.y[:, -1]
         states |= dict(zip([*inside, stop], solution.y.T, strict=True))
     readout = np.broadcast_to(system.readout(system.signal(times)), (1, len(times)) + system.C.shape[1:])
@@ -260,11 +269,22 @@ def test_mean_interval_is_students():
     assert (centre, (high - low) / 2) == (2.0, pytest.approx(4.302652729911275 / np.sqrt(3)))
 
 
-@pytest.mark.parametrize("arguments, words", [
-    (dict(models=("s7",)), "s7"), (dict(methods=("euler",)), "euler"), (dict(read="later"), "later"),
-    (dict(taus=(0.3,)), "does not divide"), (dict(taus=(0.25, 0.2)), "does not divide"), (dict(scales=(0,)), "scales"),
-    (dict(n_systems=0), "n_systems"), (dict(state=1), "state"), (dict(models=("s5",), state=5), "even"),
-    (dict(horizon=-1.0), "horizon"), (dict(scales=()), "scales")])
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (dict(models=("s7",)), "s7"),
+        (dict(methods=("euler",)), "euler"),
+        (dict(read="later"), "later"),
+        (dict(taus=(0.3,)), "does not divide"),
+        (dict(taus=(0.25, 0.2)), "does not divide"),
+        (dict(scales=(0,)), "scales"),
+        (dict(n_systems=0), "n_systems"),
+        (dict(state=1), "state"),
+        (dict(models=("s5",), state=5), "even"),
+        (dict(horizon=-1.0), "horizon"),
+        (dict(scales=()), "scales"),
+    ],
+)
 def test_bad_arguments_are_one_clear_line(arguments, words):
     with pytest.raises(ValueError, match=words) as error:
         convergence.run(**(dict(n_systems=1, scales=(1,), taus=(0.5,)) | arguments))

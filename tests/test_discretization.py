@@ -89,7 +89,7 @@ def test_the_log_of_a_transition_gives_its_powers(rule):
     a = coefficients(torch.tensor(0.4, dtype=torch.float64), A, rule)[0]
     log_a = log_transition(torch.tensor(0.4, dtype=torch.float64), A, rule)
     for power in (1, 2, 50):
-        assert torch.allclose(torch.exp(power * log_a), a ** power, rtol=1e-12, atol=1e-15)
+        assert torch.allclose(torch.exp(power * log_a), a**power, rtol=1e-12, atol=1e-15)
 
 
 def test_a_bilinear_transition_of_zero_has_a_finite_log():
@@ -146,8 +146,18 @@ def error_at_two(rule, n, sample, A=-1.5):
 
 @pytest.mark.parametrize(
     ("rule", "sample", "order"),
-    [("zoh", "left", 1), ("bilinear", "left", 1), ("euler", "left", 1), ("averaged", "left", 2),
-     ("zoh", "middle", 2), ("bilinear", "middle", 2), ("euler", "middle", 1), ("bilinear", "held", 2), ("euler", "held", 1)])
+    [
+        ("zoh", "left", 1),
+        ("bilinear", "left", 1),
+        ("euler", "left", 1),
+        ("averaged", "left", 2),
+        ("zoh", "middle", 2),
+        ("bilinear", "middle", 2),
+        ("euler", "middle", 1),
+        ("bilinear", "held", 2),
+        ("euler", "held", 1),
+    ],
+)
 def test_rules_converge_at_their_order(rule, sample, order):
     errors = [error_at_two(rule, n, sample) for n in (256, 512, 1024)]
     measured = math.log2(errors[1] / errors[2])
@@ -159,12 +169,15 @@ def test_zoh_is_exact_on_piecewise_constant_input():
     assert error_at_two("zoh", 64, "held") < 1e-14
 
 
-@pytest.mark.parametrize("call", [
-    lambda: coefficients(torch.tensor(1.0), torch.tensor(1.0), "zho"),
-    lambda: check_step_rule("deltas"),
-    lambda: dense(torch.tensor(1.0), torch.eye(2), torch.ones(2, 1), "averaged"),
-    lambda: log_transition(torch.tensor(1.0), torch.tensor(-1.0), "bilinear"),
-])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: coefficients(torch.tensor(1.0), torch.tensor(1.0), "zho"),
+        lambda: check_step_rule("deltas"),
+        lambda: dense(torch.tensor(1.0), torch.eye(2), torch.ones(2, 1), "averaged"),
+        lambda: log_transition(torch.tensor(1.0), torch.tensor(-1.0), "bilinear"),
+    ],
+)
 def test_bad_choices_are_one_clear_line(call):
     with pytest.raises(ValueError) as caught:
         call()

@@ -45,9 +45,13 @@ def rules(name):
     return [rule for rule, allowed in tried.items() if allowed]
 
 
-VARIANTS = [(name, rule, step_rule) for name in RECURRENT for rule in rules(name)
-            for step_rule in ("delta", "semigroup", "none")
-            if (name, rule, step_rule) != ("s4", "bilinear", "semigroup")]
+VARIANTS = [
+    (name, rule, step_rule)
+    for name in RECURRENT
+    for rule in rules(name)
+    for step_rule in ("delta", "semigroup", "none")
+    if (name, rule, step_rule) != ("s4", "bilinear", "semigroup")
+]
 
 
 def variant(name, rule, step_rule="delta", d_model=8, **more):
@@ -65,6 +69,7 @@ def smooth(length, step, channels, seed=0):
 
 
 # Forms of one layer
+
 
 @pytest.mark.parametrize(("name", "rule", "step_rule"), VARIANTS)
 def test_the_fast_form_equals_one_step_at_a_time(name, rule, step_rule):
@@ -103,8 +108,12 @@ def test_chunked_forms_do_not_depend_on_the_chunk():
     q, k, v = torch.randn(2, 3, 50, 4), torch.randn(2, 3, 50, 4), torch.randn(2, 3, 50, 5)
     g, gk, b = -torch.rand(2, 3, 50), -torch.rand(2, 3, 50, 4), torch.rand(2, 3, 50)
     k = torch.nn.functional.normalize(k, dim=-1)
-    for form, arguments in ((chunked.decayed_attention, (q, k, v, g, b, 1 - b)), (chunked.delta_rule, (q, k, v, b, 1 - b, g)),
-                            (chunked.channel_decayed_attention, (q, k, v, gk)), (chunked.decayed_attention, (q, k, v))):
+    for form, arguments in (
+        (chunked.decayed_attention, (q, k, v, g, b, 1 - b)),
+        (chunked.delta_rule, (q, k, v, b, 1 - b, g)),
+        (chunked.channel_decayed_attention, (q, k, v, gk)),
+        (chunked.decayed_attention, (q, k, v)),
+    ):
         whole = form(*arguments, chunk=50)
         for chunk in (1, 7, 16, 64):
             assert torch.allclose(form(*arguments, chunk=chunk), whole, atol=1e-11)
@@ -120,6 +129,7 @@ def test_strong_decay_stays_finite_in_chunks():
 
 
 # Definitions by hand
+
 
 @pytest.mark.parametrize("rule", ["zoh", "bilinear"])
 @pytest.mark.parametrize("scale", [0.25, 1.0, 3.0])
@@ -141,11 +151,16 @@ def test_s4_is_the_dense_recurrence_of_scipy(rule, scale, length):
 def test_s4_starts_as_hippo_legs():
     layer = build("s4", 2, d_state=8)
     legs, B = hippo.legs(8)
-    np.testing.assert_allclose(np.sort_complex(np.linalg.eigvals(layer.A().detach().numpy())),
-                               np.sort_complex(np.linalg.eigvals(legs.numpy())), atol=1e-8)
+    np.testing.assert_allclose(
+        np.sort_complex(np.linalg.eigvals(layer.A().detach().numpy())),
+        np.sort_complex(np.linalg.eigvals(legs.numpy())),
+        atol=1e-8,
+    )
     for s in (1j, 2.0, 0.5 + 3j):
-        ours, theirs = (b @ np.linalg.solve(s * np.eye(8) - a, b) for a, b in
-                        ((layer.A().detach().numpy(), layer.B.detach().numpy()), (legs.numpy(), B.numpy())))
+        ours, theirs = (
+            b @ np.linalg.solve(s * np.eye(8) - a, b)
+            for a, b in ((layer.A().detach().numpy(), layer.B.detach().numpy()), (legs.numpy(), B.numpy()))
+        )
         np.testing.assert_allclose(ours, theirs, rtol=1e-8)
 
 
@@ -196,8 +211,12 @@ def mamba_pair():
 
     theirs, ours = MambaBlock(MambaConfig(d_model=16, n_layers=1)), build("mamba", 16)
     with torch.no_grad():
-        for mine, other in ((ours.in_proj, theirs.in_proj), (ours.out_proj, theirs.out_proj),
-                            (ours.ssm.x_proj, theirs.x_proj), (ours.ssm.dt_proj, theirs.dt_proj)):
+        for mine, other in (
+            (ours.in_proj, theirs.in_proj),
+            (ours.out_proj, theirs.out_proj),
+            (ours.ssm.x_proj, theirs.x_proj),
+            (ours.ssm.dt_proj, theirs.dt_proj),
+        ):
             mine.load_state_dict(other.state_dict())
         ours.conv.weight.copy_(theirs.conv1d.weight.squeeze(1))
         ours.conv.bias.copy_(theirs.conv1d.bias)
@@ -253,9 +272,13 @@ def test_the_delta_rule_recalls_what_it_stored_last():
     again = torch.randn(1, 1, 8, 5)
     k, v = torch.cat([keys, keys], 2), torch.cat([values, again], 2)
     for form in (chunked, matrix_scan):
-        read = form.delta_rule(k[:, :, [*range(16), *range(8)]], k[:, :, [*range(16), *range(8)]],
-                               torch.cat([v, torch.zeros(1, 1, 8, 5)], 2),
-                               torch.cat([once, torch.zeros(1, 1, 8)], -1), torch.cat([once, torch.zeros(1, 1, 8)], -1))
+        read = form.delta_rule(
+            k[:, :, [*range(16), *range(8)]],
+            k[:, :, [*range(16), *range(8)]],
+            torch.cat([v, torch.zeros(1, 1, 8, 5)], 2),
+            torch.cat([once, torch.zeros(1, 1, 8)], -1),
+            torch.cat([once, torch.zeros(1, 1, 8)], -1),
+        )
         assert torch.allclose(read[:, :, 16:], again, atol=1e-10)
 
 
@@ -289,6 +312,7 @@ def test_rotary_attention_depends_on_differences_of_time_only():
     moved = torch.cat([torch.randn(1, 5, 8), u], 1)
     q, k = (torch.randn(1, 1, 12, 4) for _ in range(2))
     from continuity.layers.transformer import rotate
+
     time = torch.arange(12.0)
     scores = [(rotate(q, time + shift) @ rotate(k, time + shift).mT) for shift in (0.0, 37.0)]
     assert torch.allclose(*scores, atol=1e-5)
@@ -296,6 +320,7 @@ def test_rotary_attention_depends_on_differences_of_time_only():
 
 
 # Promises of every layer
+
 
 @pytest.mark.parametrize("name", RECURRENT)
 def test_a_change_at_a_step_leaves_earlier_outputs_untouched(name):
@@ -365,6 +390,7 @@ def test_a_transformer_converges_with_positions_in_time_only():
         outputs = [layer(smooth(31 * r + 1, 1 / r, 8), 1 / r)[:, ::r] for r in (4, 8, 16, 32)]
         gaps = [(a - b).abs().max().item() for a, b in zip(outputs, outputs[1:], strict=False)]
         return math.log2(gaps[1] / gaps[2]), (outputs[-1] - outputs[0]).abs().max().item()
+
     (order, in_time), (_, in_samples) = last_gaps("delta"), last_gaps("none")
     assert 0.8 < order < 1.2 and in_samples > 2 * in_time
 
@@ -377,10 +403,21 @@ def test_the_averaged_rule_is_second_order_apart_from_d(name):
     assert 1.9 < math.log2(gaps[1] / gaps[2]) < 2.1, gaps
 
 
-STRIDE_EXACT = [("s4", "zoh", "delta"), ("s4d", "zoh", "delta"), ("s5", "zoh", "delta"), ("s6", "zoh", "delta"),
-                ("s4d", "bilinear", "semigroup"), ("s5", "bilinear", "semigroup"), ("s6", "euler", "semigroup"),
-                ("s6", "bilinear", "semigroup"), ("linear_attention", None, "semigroup"), ("gla", None, "semigroup"),
-                ("mamba2", None, "semigroup"), ("deltanet", None, "semigroup"), ("gated_deltanet", None, "semigroup")]
+STRIDE_EXACT = [
+    ("s4", "zoh", "delta"),
+    ("s4d", "zoh", "delta"),
+    ("s5", "zoh", "delta"),
+    ("s6", "zoh", "delta"),
+    ("s4d", "bilinear", "semigroup"),
+    ("s5", "bilinear", "semigroup"),
+    ("s6", "euler", "semigroup"),
+    ("s6", "bilinear", "semigroup"),
+    ("linear_attention", None, "semigroup"),
+    ("gla", None, "semigroup"),
+    ("mamba2", None, "semigroup"),
+    ("deltanet", None, "semigroup"),
+    ("gated_deltanet", None, "semigroup"),
+]
 
 
 @pytest.mark.parametrize(("name", "rule", "step_rule"), STRIDE_EXACT)
@@ -401,8 +438,10 @@ def test_both_directions_of_a_zoh_layer_keep_the_output_on_held_input_in_ragged_
     assert torch.allclose(fine[:, 2::3], layer(u, 1.0, lengths), atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "rule"), [("s4", "bilinear"), ("s4d", "bilinear"), ("s5", "bilinear"), ("s6", "bilinear"),
-                                            ("s6", "euler"), ("mamba3", None)])
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("s4", "bilinear"), ("s4d", "bilinear"), ("s5", "bilinear"), ("s6", "bilinear"), ("s6", "euler"), ("mamba3", None)],
+)
 def test_other_rules_do_not_give_the_same_output_on_held_input(name, rule):
     layer = variant(name, rule, "delta")
     u = torch.randn(1, 20, 8)
@@ -468,6 +507,7 @@ def test_a_convolution_in_time_reads_the_same_moments_on_every_grid():
 
 # Registry and bad input
 
+
 def test_the_registry_holds_twelve_layers_of_one_kind():
     assert len(LAYERS) == 12 and set(LAYERS) == set(LAYER_MODULES)
     assert all(issubclass(cls, SequenceLayer) for cls in LAYERS.values())
@@ -479,33 +519,36 @@ def test_continuous_layers_react_to_the_step_and_others_do_not(name):
     assert bool((layer(u, 0.25) - layer(u)).abs().max() > 1e-9) == LAYERS[name].continuous
 
 
-@pytest.mark.parametrize(("call", "said"), [
-    (lambda: build("s4dd", 8), "did you mean 's4d'"),
-    (lambda: build("s4d", 8, d_sate=4), "no option 'd_sate'"),
-    (lambda: build("s4d", 8, d_state=7), "divisible by 2"),
-    (lambda: build("s4d", 8, discretization="euler"), "choose one of zoh, bilinear, averaged"),
-    (lambda: build("s4d", 8, init="legs"), "lin, inv"),
-    (lambda: build("s4d", 8, step_rule="deltas"), "choose one of delta"),
-    (lambda: build("s4d", 0), "d_model must be a positive whole number"),
-    (lambda: build("s4d", 8, dt_min=0.1, dt_max=0.01), "delta range"),
-    (lambda: build("deltanet", 8, discretization="bilinear"), "no time scale"),
-    (lambda: build("deltanet", 8, n_heads=3), "does not divide 8"),
-    (lambda: build("mamba2", 8, head_dim=5), "does not divide 16"),
-    (lambda: build("mamba", 8, conv_time="seconds"), "samples, time"),
-    (lambda: build("mamba3", 8, rope_fraction=2.0), "0 … 1"),
-    (lambda: build("s4", 8, step_rule="semigroup"), "'zoh' only"),
-    (lambda: build("transformer", 6, n_heads=2), "even number of channels"),
-    (lambda: build("transformer", 8, step_rule="semigroup"), "no recurrence"),
-    (lambda: build("transformer", 8, positions="absolute"), "rotary, learned, none"),
-    (lambda: build("transformer", 8, positions="learned", max_length=4)(torch.randn(1, 5, 8)), "max_length 4"),
-    (lambda: build("s6", 8)(torch.randn(2, 0, 8)), "length 0"),
-    (lambda: build("s6", 8)(torch.randn(2, 5, 7)), "(batch, length, 8)"),
-    (lambda: build("s6", 8)(torch.randn(2, 5, 8, dtype=torch.complex128)), "real input"),
-    (lambda: build("s6", 8)(torch.randn(2, 5, 8), step_scale=0.0), "positive number"),
-    (lambda: build("s6", 8)(torch.randn(2, 5, 8), lengths=torch.tensor([5, 6])), "1 … 5"),
-    (lambda: build("s6", 8)(torch.randn(2, 5, 8), lengths=torch.tensor([5])), "2 whole numbers"),
-    (lambda: build("transformer", 8).recurrence(torch.randn(1, 5, 8)), "no recurrent form"),
-])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: build("s4dd", 8), "did you mean 's4d'"),
+        (lambda: build("s4d", 8, d_sate=4), "no option 'd_sate'"),
+        (lambda: build("s4d", 8, d_state=7), "divisible by 2"),
+        (lambda: build("s4d", 8, discretization="euler"), "choose one of zoh, bilinear, averaged"),
+        (lambda: build("s4d", 8, init="legs"), "lin, inv"),
+        (lambda: build("s4d", 8, step_rule="deltas"), "choose one of delta"),
+        (lambda: build("s4d", 0), "d_model must be a positive whole number"),
+        (lambda: build("s4d", 8, dt_min=0.1, dt_max=0.01), "delta range"),
+        (lambda: build("deltanet", 8, discretization="bilinear"), "no time scale"),
+        (lambda: build("deltanet", 8, n_heads=3), "does not divide 8"),
+        (lambda: build("mamba2", 8, head_dim=5), "does not divide 16"),
+        (lambda: build("mamba", 8, conv_time="seconds"), "samples, time"),
+        (lambda: build("mamba3", 8, rope_fraction=2.0), "0 … 1"),
+        (lambda: build("s4", 8, step_rule="semigroup"), "'zoh' only"),
+        (lambda: build("transformer", 6, n_heads=2), "even number of channels"),
+        (lambda: build("transformer", 8, step_rule="semigroup"), "no recurrence"),
+        (lambda: build("transformer", 8, positions="absolute"), "rotary, learned, none"),
+        (lambda: build("transformer", 8, positions="learned", max_length=4)(torch.randn(1, 5, 8)), "max_length 4"),
+        (lambda: build("s6", 8)(torch.randn(2, 0, 8)), "length 0"),
+        (lambda: build("s6", 8)(torch.randn(2, 5, 7)), "(batch, length, 8)"),
+        (lambda: build("s6", 8)(torch.randn(2, 5, 8, dtype=torch.complex128)), "real input"),
+        (lambda: build("s6", 8)(torch.randn(2, 5, 8), step_scale=0.0), "positive number"),
+        (lambda: build("s6", 8)(torch.randn(2, 5, 8), lengths=torch.tensor([5, 6])), "1 … 5"),
+        (lambda: build("s6", 8)(torch.randn(2, 5, 8), lengths=torch.tensor([5])), "2 whole numbers"),
+        (lambda: build("transformer", 8).recurrence(torch.randn(1, 5, 8)), "no recurrent form"),
+    ],
+)
 def test_bad_input_is_one_clear_line(call, said):
     with pytest.raises(ValueError) as caught:
         call()

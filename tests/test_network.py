@@ -130,11 +130,19 @@ def test_parameter_groups_split_dynamics_from_weights_and_lose_nothing(layer, bi
         assert groups["dynamics"]["lr"] == 1e-4 and groups["dynamics"]["weight_decay"] == 0
 
 
-@pytest.mark.parametrize(("layer", "members"), [
-    ("s4d", {"log_dt", "log_A_real", "A_imag"}), ("s6", {"A_log", "dt_proj.weight", "dt_proj.bias"}),
-    ("mamba", {"ssm.A_log", "ssm.dt_proj.weight", "ssm.dt_proj.bias"}), ("mamba2", {"A_log", "dt_bias"}),
-    ("s5", {"log_dt", "log_A_real", "A_imag", "B"}), ("s4", {"log_dt", "log_A_real", "A_imag", "p", "B"}),
-    ("mamba3", {"dt_bias"}), ("transformer", set())])
+@pytest.mark.parametrize(
+    ("layer", "members"),
+    [
+        ("s4d", {"log_dt", "log_A_real", "A_imag"}),
+        ("s6", {"A_log", "dt_proj.weight", "dt_proj.bias"}),
+        ("mamba", {"ssm.A_log", "ssm.dt_proj.weight", "ssm.dt_proj.bias"}),
+        ("mamba2", {"A_log", "dt_bias"}),
+        ("s5", {"log_dt", "log_A_real", "A_imag", "B"}),
+        ("s4", {"log_dt", "log_A_real", "A_imag", "p", "B"}),
+        ("mamba3", {"dt_bias"}),
+        ("transformer", set()),
+    ],
+)
 def test_the_dynamics_group_holds_a_b_and_delta(layer, members):
     model = small(layer, n_layers=1)
     ids = {id(p) for group in optim_groups(model, 1e-3, 0.1) if group["name"] == "dynamics" for p in group["params"]}
@@ -192,28 +200,32 @@ def test_a_cache_folder_that_cannot_be_written_stops_nothing(folder, tmp_path):
     if folder:
         environment["NUMBA_CACHE_DIR"] = folder
     code = "from continuity.native import njit\nimport os\nprint(njit(lambda x: x + 1)(1), os.environ['NUMBA_CACHE_DIR'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path,
-                          timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("2 ") and "/proc" not in done.stdout
 
 
-@pytest.mark.parametrize(("call", "said"), [
-    (lambda: SequenceModel("s4d"), "either d_input"),
-    (lambda: SequenceModel("s4d", d_input=1, vocab=3), "not both"),
-    (lambda: SequenceModel("s4d", d_input=0), "d_input must be a positive whole number"),
-    (lambda: small("s4d", norm="batch"), "post, pre"),
-    (lambda: small("s4d", readout="max"), "mean, last, none"),
-    (lambda: small("s4d", n_layers=0), "n_layers"),
-    (lambda: small("s7"), "unknown layer 's7'"),
-    (lambda: small("nowhere_at_all:f"), "cannot load layer"),
-    (lambda: small(f"{__name__}:missing"), "cannot load layer"),
-    (lambda: small(f"{__name__}:not_a_module"), "must return a torch module"),
-    (lambda: small(f"{__name__}:Wrong")(torch.randn(1, 5, 3)), "must return its input's shape"),
-    (lambda: small("s4d")(torch.randn(1, 5, 2)), "(batch, length, 3)"),
-    (lambda: SequenceModel("s4d", vocab=3)(torch.randn(1, 5)), "tokens (batch, length)"),
-    (lambda: SequenceModel("s4d", vocab=3)(torch.tensor([[0, 3]])), "tokens must lie in 0 … 2"),
-])
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: SequenceModel("s4d"), "either d_input"),
+        (lambda: SequenceModel("s4d", d_input=1, vocab=3), "not both"),
+        (lambda: SequenceModel("s4d", d_input=0), "d_input must be a positive whole number"),
+        (lambda: small("s4d", norm="batch"), "post, pre"),
+        (lambda: small("s4d", readout="max"), "mean, last, none"),
+        (lambda: small("s4d", n_layers=0), "n_layers"),
+        (lambda: small("s7"), "unknown layer 's7'"),
+        (lambda: small("nowhere_at_all:f"), "cannot load layer"),
+        (lambda: small(f"{__name__}:missing"), "cannot load layer"),
+        (lambda: small(f"{__name__}:not_a_module"), "must return a torch module"),
+        (lambda: small(f"{__name__}:Wrong")(torch.randn(1, 5, 3)), "must return its input's shape"),
+        (lambda: small("s4d")(torch.randn(1, 5, 2)), "(batch, length, 3)"),
+        (lambda: SequenceModel("s4d", vocab=3)(torch.randn(1, 5)), "tokens (batch, length)"),
+        (lambda: SequenceModel("s4d", vocab=3)(torch.tensor([[0, 3]])), "tokens must lie in 0 … 2"),
+    ],
+)
 def test_bad_input_is_one_clear_line(call, said):
     with pytest.raises(ValueError) as caught:
         call()

@@ -37,7 +37,7 @@ class Parity(nn.Module):
     """Told the step, and yet a function of the number of samples: nothing to converge to."""
 
     def forward(self, u, step_scale=1.0):
-        angle = 100.0 * step_scale ** 0.5
+        angle = 100.0 * step_scale**0.5
         return u * np.sin(37.0 * angle)
 
 
@@ -175,22 +175,38 @@ def test_module_is_left_as_it_was(inputs):
     assert probe.probe(module, inputs, "dt").verdict == "continuous" and module.training
 
 
-@pytest.mark.parametrize("answer, words", [
-    (lambda u: u[:, :-1], "not to"), (lambda u: u[0], "not to"), (lambda u: (u, u), "returned a tuple"),
-    (lambda u: u / 0, "not finite at stride 1"), (lambda u: u[..., 0], "one number a step"),
-    (lambda u: torch.complex(u, u), "complex"), (lambda u: u + torch.rand(()), "another output"),
-    (lambda u: u.reshape(-1, 1025, 4), "stride 2"), (lambda u: 1 / 0, "ZeroDivisionError")])
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        (lambda u: u[:, :-1], "not to"),
+        (lambda u: u[0], "not to"),
+        (lambda u: (u, u), "returned a tuple"),
+        (lambda u: u / 0, "not finite at stride 1"),
+        (lambda u: u[..., 0], "one number a step"),
+        (lambda u: torch.complex(u, u), "complex"),
+        (lambda u: u + torch.rand(()), "another output"),
+        (lambda u: u.reshape(-1, 1025, 4), "stride 2"),
+        (lambda u: 1 / 0, "ZeroDivisionError"),
+    ],
+)
 def test_a_bad_module_is_one_clear_line(inputs, answer, words):
     with pytest.raises(ValueError, match=words) as error:
         probe.probe(Answers(answer), inputs)
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("change, words", [
-    (dict(strides=(1, 2)), "at least three strides"), (dict(strides=(1, 3, 4)), "divide"),
-    (dict(strides=(2, 4, 8)), "start at 1"), (dict(inputs=np.zeros((2, 20, 1))), "too short"),
-    (dict(inputs=np.zeros((20, 1))), r"must be \(B, L, D\)"), (dict(inputs=np.full((2, 65, 1), np.nan)), "NaN"),
-    (dict(step_scale_arg="step"), "takes no argument 'step': its forward has u, dt")])
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (dict(strides=(1, 2)), "at least three strides"),
+        (dict(strides=(1, 3, 4)), "divide"),
+        (dict(strides=(2, 4, 8)), "start at 1"),
+        (dict(inputs=np.zeros((2, 20, 1))), "too short"),
+        (dict(inputs=np.zeros((20, 1))), r"must be \(B, L, D\)"),
+        (dict(inputs=np.full((2, 65, 1), np.nan)), "NaN"),
+        (dict(step_scale_arg="step"), "takes no argument 'step': its forward has u, dt"),
+    ],
+)
 def test_bad_arguments_are_one_clear_line(inputs, change, words):
     with pytest.raises(ValueError, match=words) as error:
         probe.probe(Integral(), **(dict(inputs=inputs) | change))
@@ -231,19 +247,31 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_factories_load_from_the_folder_one_stands_in(folder):
-    for spec in ("probe_models:make", "probe_models:Identity", "probe_models:ready", "my models/copy.py:make",
-                 f"{folder}/my models/copy.py:make"):
+    for spec in (
+        "probe_models:make",
+        "probe_models:Identity",
+        "probe_models:ready",
+        "my models/copy.py:make",
+        f"{folder}/my models/copy.py:make",
+    ):
         assert type(load_factory(spec)).__name__ == "Identity"
 
 
-@pytest.mark.parametrize("spec, words", [
-    ("probe_models", "write module:function"), (":make", "write module:function"),
-    ("no_such:make", "cannot import no_such"),
-    ("probe_models:nothing", "has no 'nothing': it defines Identity, ready, make"),
-    ("probe_models:number", "is a int"),
-    ("probe_models:wrong", "made a int"), ("probe_models:broken", "RuntimeError: no weights"),
-    ("probe_torn:make", "cannot import probe_torn"), ("probe_quits:make", "SystemExit"),
-    ("absent.py:make", "no such file")])
+@pytest.mark.parametrize(
+    "spec, words",
+    [
+        ("probe_models", "write module:function"),
+        (":make", "write module:function"),
+        ("no_such:make", "cannot import no_such"),
+        ("probe_models:nothing", "has no 'nothing': it defines Identity, ready, make"),
+        ("probe_models:number", "is a int"),
+        ("probe_models:wrong", "made a int"),
+        ("probe_models:broken", "RuntimeError: no weights"),
+        ("probe_torn:make", "cannot import probe_torn"),
+        ("probe_quits:make", "SystemExit"),
+        ("absent.py:make", "no such file"),
+    ],
+)
 def test_a_bad_factory_is_one_clear_line(folder, spec, words):
     with pytest.raises(ValueError, match=words) as error:
         load_factory(spec)

@@ -15,7 +15,12 @@ from continuity.training import Budget, Data, Outcome
 from torch import nn
 
 SCALES = [0.125, 0.25, 0.5, 1, 2]
-RANGES = {"vdp": {"mu": [0.2, 2.0]}, "dho": {"omega": [0.5, 2.0]}, "duffing": {"gamma": [0.2, 0.4]}, "ou": {"theta": [0.5, 2.0]}}
+RANGES = {
+    "vdp": {"mu": [0.2, 2.0]},
+    "dho": {"omega": [0.5, 2.0]},
+    "duffing": {"gamma": [0.2, 0.4]},
+    "ou": {"theta": [0.5, 2.0]},
+}
 COUNTS = {"train": 96, "validation": 16, "test": 24}
 BUDGET = Budget(epochs=40, batch=16, lr=0.01, layer_lr=0.005, weight_decay=0.0, warmup=0.1, clip=1.0)
 

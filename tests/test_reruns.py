@@ -28,8 +28,16 @@ def test_nothing_is_left_to_do(study):
 @pytest.mark.parametrize(
     "old, new",
     [
-        pytest.param("n: {train: 24, validation: 16, test: 1500}", "n: {train: 16, validation: 24, test: 1500}", id="row 1: values swapped"),
-        pytest.param("n: {train: 24, validation: 16, test: 1500}", "n: {train: 16, validation: 16, test: 1500}", id="row 2: a value already present"),
+        pytest.param(
+            "n: {train: 24, validation: 16, test: 1500}",
+            "n: {train: 16, validation: 24, test: 1500}",
+            id="row 1: values swapped",
+        ),
+        pytest.param(
+            "n: {train: 24, validation: 16, test: 1500}",
+            "n: {train: 16, validation: 16, test: 1500}",
+            id="row 2: a value already present",
+        ),
     ],
 )
 def test_values_that_swap_or_repeat_rerun_their_readers(study, old, new):
@@ -90,7 +98,11 @@ def test_one_line_of_the_s6_layer_reruns_s6_and_what_follows(study):
 
 
 def test_row_8_a_helper_that_changes_what_a_job_does_reruns(study):
-    with study.edit("scripts/continuity/study.py", "return keys | study.config[\"score\"]", "return keys | study.config[\"score\"] | {\"seed\": 5}"):
+    with study.edit(
+        "scripts/continuity/study.py",
+        'return keys | study.config["score"]',
+        'return keys | study.config["score"] | {"seed": 5}',
+    ):
         found = study.planned()
     assert jobs_of(found, "score_run") == {f"score_run:listops,{encoder}" for encoder in ("raw", "random", "s4d", "s6")}
 
@@ -121,7 +133,9 @@ def test_row_10_copied_results_are_judged_by_what_they_say(study, tmp_path):
 @pytest.mark.parametrize(
     "name, old, new",
     [
-        pytest.param("config/tiny.yaml", "{train: 24, validation: 16, test", "{validation: 16, train: 24, test", id="row 11: key order"),
+        pytest.param(
+            "config/tiny.yaml", "{train: 24, validation: 16, test", "{validation: 16, train: 24, test", id="row 11: key order"
+        ),
         pytest.param("config/tiny.yaml", "etas: [0, 1]", "etas: [0.0, 1.0]", id="another spelling of a number"),
         pytest.param("rules/forecast.smk", "{LOGGED}", " {LOGGED}", id="row 13: white space in a shell line"),
         pytest.param("scripts/continuity/mixtures.py", "CHANNELS = 16", "# a comment\nCHANNELS = 16", id="row 15: a comment"),
@@ -166,12 +180,12 @@ def rows(study, sql):
 
 
 def test_row_18_a_new_seed_trains_that_seed_only_and_a_removed_one_is_forgotten(study):
-    started = {row["run"]: row["started"] for row in rows(study, 'SELECT run, started FROM runs WHERE "table" = \'forecast\'')}
+    started = {row["run"]: row["started"] for row in rows(study, "SELECT run, started FROM runs WHERE \"table\" = 'forecast'")}
     sums = rows(study, "SELECT sum(rmse) AS total FROM forecast WHERE seed < 2 AND model = 's4d'")
     with study.edit("config/tiny.yaml", "  seeds: [0, 1]", "  seeds: [0, 1, 2]"):
         done = study.snakemake("runs", "gap")
         assert done.returncode == 0, done.stdout + done.stderr
-        now = rows(study, 'SELECT run, cfg, started FROM runs WHERE "table" = \'forecast\'')
+        now = rows(study, "SELECT run, cfg, started FROM runs WHERE \"table\" = 'forecast'")
         for row in now:
             if json.loads(row["cfg"]).get("seed") == 2:
                 assert row["run"] not in started
@@ -188,11 +202,19 @@ def test_row_18_a_new_seed_trains_that_seed_only_and_a_removed_one_is_forgotten(
 @pytest.mark.parametrize(
     "name, old, new, expected",
     [
-        pytest.param("scripts/continuity/figures.py", "import ", "EDITED = 1\nimport ", {"figures"} | FINAL, id="row 19: a colour"),
         pytest.param(
-            "scripts/continuity/sql/gap.sql", "SELECT", "SELECT ", {"gap", "claims", "figures", "catalog"} | FINAL, id="row 19: an aggregation"
+            "scripts/continuity/figures.py", "import ", "EDITED = 1\nimport ", {"figures"} | FINAL, id="row 19: a colour"
         ),
-        pytest.param("scripts/continuity/tables.toml", "largest lag T", "the largest lag T", {"catalog"} | FINAL, id="a column's meaning"),
+        pytest.param(
+            "scripts/continuity/sql/gap.sql",
+            "SELECT",
+            "SELECT ",
+            {"gap", "claims", "figures", "catalog"} | FINAL,
+            id="row 19: an aggregation",
+        ),
+        pytest.param(
+            "scripts/continuity/tables.toml", "largest lag T", "the largest lag T", {"catalog"} | FINAL, id="a column's meaning"
+        ),
     ],
 )
 def test_row_19_presentation_reruns_presentation(study, name, old, new, expected):
@@ -221,6 +243,9 @@ def test_editing_a_module_reruns_exactly_the_stages_that_import_it(study):
     for script, files in loaded.items():
         folder = str(study.folder / "scripts")
         names = {file.removeprefix(folder) for file in files}
-        closure = {str(path).removeprefix(str(identity.PACKAGE.parent)) for path in identity.closure(identity.PACKAGE.parent / f"{script}.py")}
+        closure = {
+            str(path).removeprefix(str(identity.PACKAGE.parent))
+            for path in identity.closure(identity.PACKAGE.parent / f"{script}.py")
+        }
         assert names <= closure, f"{script} loads {names - closure}, which its identity does not hold"
     assert {rule.script.removesuffix(".py") for rule in RULES.values()} == scripts

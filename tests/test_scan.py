@@ -16,8 +16,10 @@ def one_thread():
 
 
 def inputs(batch, length, channels, states, dtype=torch.float64, largest=2.0):
-    u, B, C = (torch.randn(*shape, dtype=dtype) for shape in
-               ((batch, length, channels), (batch, length, states), (batch, length, states)))
+    u, B, C = (
+        torch.randn(*shape, dtype=dtype)
+        for shape in ((batch, length, channels), (batch, length, states), (batch, length, states))
+    )
     delta = largest * torch.rand(batch, length, channels, dtype=dtype)
     A = -torch.rand(channels, states, dtype=dtype) * 4
     return [x.requires_grad_() for x in (u, delta, A, B, C)]
@@ -79,8 +81,9 @@ def test_a_scan_in_two_pieces_equals_one(rule):
     u, delta, A, B, C = inputs(2, 50, 3, 4)
     whole, end = selective_scan(u, delta, A, B, C, discretization=rule, return_state=True)
     first, state = selective_scan(u[:, :20], delta[:, :20], A, B[:, :20], C[:, :20], discretization=rule, return_state=True)
-    second, last = selective_scan(u[:, 20:], delta[:, 20:], A, B[:, 20:], C[:, 20:], discretization=rule, state=state,
-                                  return_state=True)
+    second, last = selective_scan(
+        u[:, 20:], delta[:, 20:], A, B[:, 20:], C[:, 20:], discretization=rule, state=state, return_state=True
+    )
     assert torch.allclose(torch.cat([first, second], 1), whole, atol=1e-12) and torch.allclose(last, end, atol=1e-12)
 
 
@@ -142,13 +145,21 @@ def test_autocast_leaves_the_scan_in_float32():
     assert inside.dtype == torch.float32 and torch.equal(inside, selective_scan(*arguments))
 
 
-@pytest.mark.parametrize(("change", "said"), [
-    ({"A": torch.ones(5, 4)}, "A of shape"), ({"B": torch.ones(2, 9, 4)}, "B of shape"), ({"D": torch.ones(2)}, "D of shape"),
-    ({"u": torch.ones(2, 0, 3)}, "at least one time step"), ({"u": torch.ones(2, 3)}, "u (B, L, D)"),
-    ({"discretization": "zho"}, "choose one of")])
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"A": torch.ones(5, 4)}, "A of shape"),
+        ({"B": torch.ones(2, 9, 4)}, "B of shape"),
+        ({"D": torch.ones(2)}, "D of shape"),
+        ({"u": torch.ones(2, 0, 3)}, "at least one time step"),
+        ({"u": torch.ones(2, 3)}, "u (B, L, D)"),
+        ({"discretization": "zho"}, "choose one of"),
+    ],
+)
 def test_bad_arguments_are_one_clear_line(change, said):
-    good = dict(u=torch.ones(2, 8, 3), delta=torch.ones(2, 8, 3), A=-torch.ones(3, 4), B=torch.ones(2, 8, 4),
-                C=torch.ones(2, 8, 4))
+    good = dict(
+        u=torch.ones(2, 8, 3), delta=torch.ones(2, 8, 3), A=-torch.ones(3, 4), B=torch.ones(2, 8, 4), C=torch.ones(2, 8, 4)
+    )
     with pytest.raises(ValueError) as caught:
         selective_scan(**{**good, **change})
     assert said in str(caught.value) and "\n" not in str(caught.value)

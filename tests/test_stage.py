@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from continuity import locks, stage, tables
+from continuity.problems import Problem
 from continuity.runs import Ledger, digest, folder
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +33,7 @@ def run(capsys, work, *flags, inputs=None, outputs=("rows",)):
 
 def test_each_problem_is_one_line_and_nothing_is_written(capsys, tmp_path):
     def work(job):
-        raise stage.Stop(["a.csv: row 3: not a number", "a.csv: row 9: not a number"])
+        raise Problem(["a.csv: row 3: not a number", "a.csv: row 9: not a number"])
 
     lines = run(capsys, work, "--cfg", "{}", "--rows", str(tmp_path / "rows.parquet"))
     assert lines == ["a.csv: row 3: not a number", "a.csv: row 9: not a number"]
@@ -121,7 +122,9 @@ def test_a_finished_run_leaves_no_checkpoint_and_one_line_of_provenance(tmp_path
 
 
 def test_numbers_in_folders_have_one_spelling(tmp_path):
-    assert folder(tmp_path, {"eta": 0.0, "seed": 1}) == folder(tmp_path, {"eta": 0, "seed": 1.0}) == tmp_path / "eta=0" / "seed=1"
+    assert (
+        folder(tmp_path, {"eta": 0.0, "seed": 1}) == folder(tmp_path, {"eta": 0, "seed": 1.0}) == tmp_path / "eta=0" / "seed=1"
+    )
 
 
 def test_the_digest_of_inputs_follows_their_bytes(tmp_path):

@@ -99,7 +99,9 @@ def test_an_output_that_is_not_parquet_carries_its_identity_beside_it(tmp_path):
     assert tables.read_stamp(tmp_path / "report.html") == ('{"a":1}', "abc")
 
 
-@pytest.mark.parametrize("number, words", [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "permission")])
+@pytest.mark.parametrize(
+    "number, words", [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "permission")]
+)
 def test_a_system_error_says_its_remedy(number, words):
     line = tables.explain(OSError(number, "x", "results/a"), "results")
     assert line.startswith("results/a: ") and words in line and "\n" not in line

@@ -22,8 +22,9 @@ METHODS = ("zoh", "bilinear", "averaged")
 READS = ("before", "after", "next")
 
 
-def s4_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, delta, tau, horizon=1.0, method="zoh",
-             read="before", kind="norm"):
+def s4_bound(
+    *, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, delta, tau, horizon=1.0, method="zoh", read="before", kind="norm"
+):
     """log10 of the bound for f = B u, C(u) = C and constant Delta.
 
     K = |C||B| L_u (exp(Delta |A| T) − 1)/|A|, or with the logarithmic norm |C||B| L_u (1 − exp(Delta mu T))/(−mu).
@@ -40,8 +41,22 @@ def s4_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, delta, t
         return _total(hold, late, gain + reach, norm_a, log_norm, delta, tau, horizon, method, read, kind)
 
 
-def s6_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, weight, max_delta, tau, horizon=1.0,
-             method="zoh", read="before", kind="norm"):
+def s6_bound(
+    *,
+    norm_a,
+    log_norm,
+    norm_b,
+    norm_c,
+    lipschitz,
+    amplitude,
+    weight,
+    max_delta,
+    tau,
+    horizon=1.0,
+    method="zoh",
+    read="before",
+    kind="norm",
+):
     """log10 of the bound for Delta(u) = softplus(w u + b), f = B u^2, C(u) = u C; weight |w|, max_delta M = sup Delta.
 
     norm     K = |C||B| L_u M_u^2 [|w| M_u exp(M |A| T) + 2 M] (exp(M |A| T) − 1)/(M |A|)
@@ -64,14 +79,31 @@ def s6_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, weight, 
             product = m if kind == "tight" and method != "averaged" else max_delta * horizon
             factor = np.logaddexp(np.log(horizon * weight) + 2 * size + reach, np.log(2 * product) + size)
             hold = gain + speed + size + factor
-        late = {"before": -np.inf, "after": gain + np.log(max_delta) + 3 * size + reach,
-                "next": gain + speed + 2 * size + np.log(m)}[read]
-        return _total(hold, late, gain + 3 * size + reach, norm_a, log_norm, max_delta, tau, horizon, method, read,
-                      kind)
+        late = {
+            "before": -np.inf,
+            "after": gain + np.log(max_delta) + 3 * size + reach,
+            "next": gain + speed + 2 * size + np.log(m),
+        }[read]
+        return _total(hold, late, gain + 3 * size + reach, norm_a, log_norm, max_delta, tau, horizon, method, read, kind)
 
 
-def switch_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, jumps, low, high, tau, horizon=1.0,
-                 method="zoh", read="before", kind="norm"):
+def switch_bound(
+    *,
+    norm_a,
+    log_norm,
+    norm_b,
+    norm_c,
+    lipschitz,
+    amplitude,
+    jumps,
+    low,
+    high,
+    tau,
+    horizon=1.0,
+    method="zoh",
+    read="before",
+    kind="norm",
+):
     """log10 of the bound for a gate that jumps between `low` and `high` at most `jumps` times; f = B u^2, C(u) = u C.
 
     The held gate is wrong for at most tau after each jump, so although Delta(u) has no Lipschitz constant,
@@ -86,8 +118,11 @@ def switch_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, jump
         speed, size = np.log(lipschitz), np.log(amplitude)
         wrong = np.log(jumps * np.abs(high - low)) + 3 * size + reach
         hold = gain + np.logaddexp(wrong, np.log(2 * high * horizon) + speed + 2 * size)
-        late = {"before": -np.inf, "after": gain + np.log(high) + 3 * size + reach,
-                "next": gain + speed + 2 * size + np.log(m)}[read]
+        late = {
+            "before": -np.inf,
+            "after": gain + np.log(high) + 3 * size + reach,
+            "next": gain + speed + 2 * size + np.log(m),
+        }[read]
         hold = hold + np.log(2) if method == "averaged" else hold
         total = _total(hold, late, gain + 3 * size + reach, norm_a, log_norm, high, tau, horizon, method, read, kind)
     return np.where(kind == "norm", np.nan, total)
@@ -96,7 +131,7 @@ def switch_bound(*, norm_a, log_norm, norm_b, norm_c, lipschitz, amplitude, jump
 def _total(hold, late, swing, norm_a, log_norm, delta, tau, horizon, method, read, kind):
     """log10 of K tau + E, from the natural logarithms of the parts of K; `swing` bounds |C||A x + f|."""
     if method == "averaged":
-        total = hold + np.log(tau / 2)                # its state already holds the newest sample: nothing is read late
+        total = hold + np.log(tau / 2)  # its state already holds the newest sample: nothing is read late
     else:
         total = np.logaddexp(hold, late) + np.log(tau)
     if method == "bilinear":
@@ -116,7 +151,7 @@ def _log_growth(x):
     """log((e^x − 1)/x), without overflow; 0 at x = 0, any sign of x."""
     x = np.asarray(x, float)
     size = np.where(x == 0, 1.0, np.abs(x))
-    positive = np.log(-np.expm1(-size)) - np.log(size)   # log((1 − e^{−|x|})/|x|)
+    positive = np.log(-np.expm1(-size)) - np.log(size)  # log((1 − e^{−|x|})/|x|)
     return np.where(x == 0, 0.0, positive + np.maximum(x, 0))
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from continuity import student, tables
+from continuity.problems import Problem
 
 SQL = resources.files("continuity") / "sql"
 FORMATS = ("table", "csv", "json", "parquet")
@@ -34,7 +35,7 @@ AIDS = {
 TOO_LARGE = "the query needs more memory than it is given; aggregate more, or add a LIMIT"
 
 
-class QueryError(Exception):
+class QueryError(Problem):
     """A query that cannot be answered; the message is one line and says what to do."""
 
 
@@ -261,9 +262,7 @@ def describe_connection(connection: duckdb.DuckDBPyConnection) -> pa.Table:
 # ---------------------------------------------------------------- asking
 
 
-def query(
-    sql: str, tables_dir: Path | str, seconds: float = 30.0, memory_mb: int = 1024, result_mb: int = 512
-) -> pa.Table:
+def query(sql: str, tables_dir: Path | str, seconds: float = 30.0, memory_mb: int = 1024, result_mb: int = 512) -> pa.Table:
     """Answer one SELECT over the tables and views of a study.
 
     Runs in a process of its own, with the tables copied into its memory, no access to files, network or extensions, a

@@ -146,7 +146,8 @@ def evaluate(connection: duckdb.DuckDBPyConnection, entries: list[dict], scales:
     results = correct([_measure(connection, entry, present) for entry in entries])
     sizes = {stage: _scale(connection, sql) for stage, sql in scales.items()}
     return [
-        {"number": number} | {key: str(entry[key]).strip() for key in SHOWN}
+        {"number": number}
+        | {key: str(entry[key]).strip() for key in SHOWN}
         | {"estimate": result.estimate, "low": result.low, "high": result.high, "p_value": result.p}
         | {"verdict": result.verdict, "reason": result.reason, "sql": " ".join(question(entry).split())}
         | {"scale": ": ".join(filter(None, [study, sizes.get(entry["stage"])]))}
@@ -224,7 +225,5 @@ def correct(results: list[Result]) -> list[Result]:
         shown = "p < .0001" if adjusted < 1e-4 else f"p = {adjusted:.2g}"
         said = f"{results[i].reason}; {shown} after Holm over {len(tested)} tests"
         keep = adjusted < LEVEL
-        corrected[i] = replace(
-            results[i], p=adjusted, reason=said, verdict=results[i].verdict if keep else "inconclusive"
-        )
+        corrected[i] = replace(results[i], p=adjusted, reason=said, verdict=results[i].verdict if keep else "inconclusive")
     return corrected

@@ -9,27 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from continuity import commands_probe
-
-
-class Problem(Exception):
-    """What is wrong with a command's input, one line a problem."""
+from continuity.problems import Problem
 
 
 def _query(arguments: argparse.Namespace) -> None:
     from continuity import catalog
 
-    try:
-        results = Path(arguments.results) if arguments.results else catalog.find_results()
-        study = catalog.find_study(results, arguments.study)
-        if arguments.study is None:
-            print(f"study: {study}", file=sys.stderr)
-        if arguments.sql:
-            found = catalog.query(arguments.sql, study / "tables")
-        else:
-            found = catalog.describe(study / "tables")
-        sys.stdout.buffer.write(catalog.render(found, arguments.format))
-    except catalog.QueryError as error:
-        raise Problem(str(error)) from None
+    results = Path(arguments.results) if arguments.results else catalog.find_results()
+    study = catalog.find_study(results, arguments.study)
+    if arguments.study is None:
+        print(f"study: {study}", file=sys.stderr)
+    if arguments.sql:
+        found = catalog.query(arguments.sql, study / "tables")
+    else:
+        found = catalog.describe(study / "tables")
+    sys.stdout.buffer.write(catalog.render(found, arguments.format))
 
 
 def _parser() -> argparse.ArgumentParser:

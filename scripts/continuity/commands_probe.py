@@ -23,8 +23,11 @@ def register(commands) -> None:
     probe.add_argument("--channels", type=_count, metavar="D", help="channels of the random sequences (default 1)")
     probe.add_argument("--length", type=_count, default=1025, metavar="L", help="samples on the finest grid (default 1025)")
     probe.add_argument("--sequences", type=_count, default=16, metavar="N", help="sequences at most (default 16)")
-    probe.add_argument("--thin", action="store_true",
-                       help="thin the data (its own step and coarser), do not interpolate it (its own step and finer)")
+    probe.add_argument(
+        "--thin",
+        action="store_true",
+        help="thin the data (its own step and coarser), do not interpolate it (its own step and finer)",
+    )
     probe.add_argument("--json", action="store_true", help="print everything measured as JSON")
     probe.set_defaults(work=work)
 

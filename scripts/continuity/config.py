@@ -8,6 +8,7 @@ from pathlib import Path
 import yaml
 
 from continuity.identity import PACKAGE, ROOT, literal, spell
+from continuity.problems import Problem
 
 DEFAULT = ROOT / "config" / "config.yaml"
 SCHEMA = ROOT / "config" / "schema.yaml"
@@ -20,12 +21,8 @@ TYPE_WORDS = {
 }
 
 
-class ConfigError(Exception):
-    """What is wrong with a configuration, one line a problem."""
-
-    def __init__(self, problems: Iterable[str]):
-        self.problems = list(problems)
-        super().__init__("\n".join(self.problems))
+class ConfigError(Problem):
+    """What is wrong with a configuration."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -112,7 +109,7 @@ def _type_problem(where: str, wanted, value) -> str:
     wanted = [wanted] if isinstance(wanted, str) else wanted
     words = " or ".join(TYPE_WORDS.get(kind, kind) for kind in wanted)
     if isinstance(value, str) and {"integer", "number"} & set(wanted) and _numeric(value):
-        return f"{where}: {value!r} is text, not a number; write {spell(float(value))} without quotes (1e-3 needs a point: 1.0e-3)"
+        return f"{where}: {value!r} is text; write {spell(float(value))} without quotes (1e-3 is text, 1.0e-3 a number)"
     if isinstance(value, bool):
         return f"{where}: is {str(value).lower()}, must be {words}; quote yes, no, on and off to keep them text"
     return f"{where}: must be {words}, is {value!r}"

@@ -20,13 +20,34 @@ TAUS = tuple(2.0 ** np.arange(-10, -1))
 MEMORY = 2**24
 BOUNDS = {"norm": "bound_log10", "lognorm": "bound_lognorm_log10", "tight": "bound_tight_log10"}
 
-NUMBERS = ("scale", "tau", "rel_linf", "rel_rmse", "abs_linf", *BOUNDS.values(), "margin_log10", "law", "k_star",
-           "reference_error")
+NUMBERS = (
+    "scale",
+    "tau",
+    "rel_linf",
+    "rel_rmse",
+    "abs_linf",
+    *BOUNDS.values(),
+    "margin_log10",
+    "law",
+    "k_star",
+    "reference_error",
+)
 SCHEMA = TABLES["convergence"].schema
 
 
-def run(n_systems=20, scales=SCALES, taus=TAUS, seed=37, *, models=tuple(SYSTEMS), methods=METHODS, state=8,
-        horizon=1.0, read="before", tolerance=reference.TOLERANCE):
+def run(
+    n_systems=20,
+    scales=SCALES,
+    taus=TAUS,
+    seed=37,
+    *,
+    models=tuple(SYSTEMS),
+    methods=METHODS,
+    state=8,
+    horizon=1.0,
+    read="before",
+    tolerance=reference.TOLERANCE,
+):
     """The experiment as a table with one row for each draw, model, method, scale and tau.
 
     models: names of `SYSTEMS`, or subclasses of `System`; methods: zoh, bilinear, averaged; state: N; horizon: T.
@@ -51,8 +72,13 @@ def run(n_systems=20, scales=SCALES, taus=TAUS, seed=37, *, models=tuple(SYSTEMS
     tables = []
     for name, system in systems.items():
         tables += _model_tables(name, system(cases), cases, taus, methods, read, tolerance)
-    keys = [("model", "ascending"), ("method", "ascending"), ("scale", "ascending"), ("draw", "ascending"),
-            ("tau", "ascending")]
+    keys = [
+        ("model", "ascending"),
+        ("method", "ascending"),
+        ("scale", "ascending"),
+        ("draw", "ascending"),
+        ("tau", "ascending"),
+    ]
     return pa.concat_tables(tables).sort_by(keys)
 
 
@@ -64,8 +90,8 @@ def simulate(system, tau, steps, method):
     averaged  x_{k+1} = e^{A d} x_k + phi1(A d)(d_k f_k + d_{k+1} f_{k+1})/2, d = (d_k + d_{k+1})/2
     """
     u = system.signal(np.arange(steps + 1) * tau)
-    theta = tau * system.gate(u)                  # (cases, steps + 1 or 1)
-    push = theta[..., None] * system.drive(u)     # (cases, steps + 1, N)
+    theta = tau * system.gate(u)  # (cases, steps + 1 or 1)
+    push = theta[..., None] * system.drive(u)  # (cases, steps + 1, N)
     flow = system.flow
     if method == "averaged":
         theta = (theta[:, :-1] + theta[:, 1:]) / 2 if theta.shape[1] > 1 else theta
@@ -97,12 +123,21 @@ def summary(table, finest=3):
         order, low, high = mean_interval(np.log(errors[:, :finest]) @ steps / (steps @ steps))
         law = _finite(_draws_by_tau(group, "abs_linf")[1][:, 0] / _draws_by_tau(group, "law")[1][:, 0])
         margin = _finite(group["margin_log10"])
-        rows.append(dict(
-            model=model, method=method, scale=scale, order=order, order_low=low, order_high=high, n=len(errors),
-            error=float(np.exp(_finite(np.log(errors[:, 0])).mean())),
-            law_ratio=float(np.median(law)) if len(law) else None,
-            law_share=float(np.mean((law >= 0.9) & (law <= 1.1))) if len(law) else None,
-            margin_log10=float(margin.max()) if len(margin) else None))
+        rows.append(
+            dict(
+                model=model,
+                method=method,
+                scale=scale,
+                order=order,
+                order_low=low,
+                order_high=high,
+                n=len(errors),
+                error=float(np.exp(_finite(np.log(errors[:, 0])).mean())),
+                law_ratio=float(np.median(law)) if len(law) else None,
+                law_share=float(np.mean((law >= 0.9) & (law <= 1.1))) if len(law) else None,
+                margin_log10=float(margin.max()) if len(margin) else None,
+            )
+        )
     return pa.Table.from_pylist(rows)
 
 
@@ -122,8 +157,16 @@ def ratio(table, model="s6", over="s4", method="zoh"):
         below = _draws_by_tau(groups[over, method, scale], "rel_linf")[1]
         for tau, logs in zip(taus, np.log(above / below).T, strict=True):
             centre, low, high = np.exp(mean_interval(logs))
-            rows.append(dict(scale=scale, tau=float(tau), ratio=float(centre), low=float(low), high=float(high),
-                             n=int(np.isfinite(logs).sum())))
+            rows.append(
+                dict(
+                    scale=scale,
+                    tau=float(tau),
+                    ratio=float(centre),
+                    low=float(low),
+                    high=float(high),
+                    n=int(np.isfinite(logs).sum()),
+                )
+            )
     return pa.Table.from_pylist(rows)
 
 
@@ -138,8 +181,13 @@ def _model_tables(name, system, cases, taus, methods, read, tolerance):
         for method in methods:
             for tau in taus:
                 columns = _measure(part, truth, tau, round(tau / taus[0]), method, read, tolerance)
-                keys = dict(draw=cases.draw[index], model=[name] * len(index), method=[method] * len(index),
-                            scale=cases.scale[index], tau=np.full(len(index), tau))
+                keys = dict(
+                    draw=cases.draw[index],
+                    model=[name] * len(index),
+                    method=[method] * len(index),
+                    scale=cases.scale[index],
+                    tau=np.full(len(index), tau),
+                )
                 yield _table(keys | columns)
 
 
@@ -154,7 +202,7 @@ class _Truth:
         self.readout = system.readout(u)
         velocity = system.gate(u)[..., None] * (self.states @ system.A.swapaxes(1, 2) + system.drive(u))
         start = np.broadcast_to(velocity[:, :1], velocity.shape)
-        self.lag = (velocity - system.flow.exp_on(trajectory.theta, start)) / 2   # (x' − Phi x'(0))/2
+        self.lag = (velocity - system.flow.exp_on(trajectory.theta, start)) / 2  # (x' − Phi x'(0))/2
         largest = _largest(reference.read_out(self.readout, self.states))
         self.k_star = _largest(reference.read_out(self.readout, self.lag)) / largest
 
@@ -179,7 +227,9 @@ def _measure(system, truth, tau, stride, method, read, tolerance):
             rel_rmse=np.sqrt((error**2).sum((1, 2)) / energy),
             abs_linf=abs_linf,
             law=_largest(law) if held else np.full(len(abs_linf), np.nan),
-            k_star=truth.k_star, reference_error=truth.error)
+            k_star=truth.k_star,
+            reference_error=truth.error,
+        )
         for kind, column in BOUNDS.items():
             columns[column] = np.broadcast_to(system.bound(kind, tau, method, read), abs_linf.shape)
         columns["margin_log10"] = np.log10(abs_linf) - columns["bound_tight_log10"]
@@ -203,8 +253,11 @@ def _largest(outputs):
     return np.sqrt((outputs**2).sum(-1)).max(1)
 
 
-REASONS = {"ok": None, "diverged": "the discretised output is not finite",
-           "unresolved": "the reference trajectory missed its tolerance"}
+REASONS = {
+    "ok": None,
+    "diverged": "the discretised output is not finite",
+    "unresolved": "the reference trajectory missed its tolerance",
+}
 
 
 def _table(columns):
@@ -224,8 +277,11 @@ def _finite(values):
 
 def _by(table, keys):
     """Rows of `table` as columns of numpy arrays, grouped by `keys`."""
-    columns = {name: table[name].to_numpy(zero_copy_only=False) for name in table.column_names
-               if not pa.types.is_null(table[name].type)}
+    columns = {
+        name: table[name].to_numpy(zero_copy_only=False)
+        for name in table.column_names
+        if not pa.types.is_null(table[name].type)
+    }
     order = {}
     for i, key in enumerate(zip(*(columns[k].tolist() for k in keys), strict=True)):
         order.setdefault(key, []).append(i)

@@ -120,9 +120,7 @@ def phi1_matrix(Z: torch.Tensor) -> torch.Tensor:
     return torch.linalg.matrix_exp(block)[..., :n, n:]
 
 
-def dense(
-    delta: torch.Tensor, A: torch.Tensor, B: torch.Tensor, rule: str = "zoh"
-) -> tuple[torch.Tensor, torch.Tensor]:
+def dense(delta: torch.Tensor, A: torch.Tensor, B: torch.Tensor, rule: str = "zoh") -> tuple[torch.Tensor, torch.Tensor]:
     """Dense discretization: A (…, N, N), B (…, N, M), delta (…) -> (Abar, Bbar). zoh or bilinear; A may be singular."""
     check_rule(rule, ("zoh", "bilinear"), "a dense matrix")
     Z = delta[..., None, None] * A

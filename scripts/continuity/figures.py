@@ -70,9 +70,9 @@ def _start():
 
 
 def _panels(count: int, narrow: bool, height: float = HEIGHT, width: float = PANEL_WIDE):
-    """A figure of `count` panels: in a row, at most three of them, or one below the other."""
+    """A figure of `count` panels: in rows of at most three (four as two by two), or one below the other."""
     plt = _start()
-    columns = 1 if narrow else min(count, 3)
+    columns = 1 if narrow else 2 if count == 4 else min(count, 3)
     rows = -(-count // columns)
     size = (PANEL_NARROW, height * rows) if narrow else (width * columns, height * rows)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
@@ -222,31 +222,63 @@ def forecast(ask: Callable, narrow: bool):
 
 
 def convergence(ask: Callable, narrow: bool):
-    """Error against the sampling step at the smallest and largest amplitude, and the order over amplitudes."""
+    """Error against the step at the smallest and largest amplitude, order over amplitudes, and the controls from S4 to S6."""
     rows = ask("FROM convergence_error ORDER BY model, method, scale, tau")
     orders = ask("FROM convergence_order ORDER BY scale")
+    controls = ask(CONTROLS)
     scales = sorted(set(rows["scale"]))
     scales = [scales[0], scales[-1]] if len(scales) > 1 else scales
-    figure, axes = _panels(len(scales) + 1, narrow)
-    models = list(dict.fromkeys(rows["model"]))
-    for axis, scale in zip(axes[:-1], scales, strict=True):
-        for (model, method), part in rows[rows["scale"] == scale].groupby(["model", "method"]):
-            _band(axis, part, "tau", "error", model, models, linestyle=METHOD_LINES.get(method, "-"), markersize=2.5)
-        taus = sorted(set(rows["tau"]))
-        zoh = rows[(rows["method"] == "zoh") & (rows["scale"] == scale)]["error"].dropna()
-        if len(taus) > 3 and len(zoh):
-            _slope(axis, taus[:4], 0.4 * zoh.min(), 1)
-        _logarithmic(axis.xaxis, 2)
-        _logarithmic(axis.yaxis)
+    figure, axes = _panels(len(scales) + 1 + (len(controls) > 1), narrow, width=4.6)
+    models = [model for model in dict.fromkeys(rows["model"]) if model in ("s4", "s6")] or list(dict.fromkeys(rows["model"]))
+    rows, orders = rows[rows["model"].isin(models)], orders[orders["model"].isin(models)]
+    for axis, scale in zip(axes, scales, strict=False):
+        _errors(axis, rows[rows["scale"] == scale], models)
         _finish(axis, f"Amplitude {scale:g}", "sampling step tau", "relative error")
     _method_legend(axes[0], models, list(dict.fromkeys(rows["method"])))
     for (model, method), part in orders.groupby(["model", "method"]):
         style = {"linestyle": METHOD_LINES.get(method, "-"), "markersize": 3}
-        _band(axes[-1], part, "scale", "convergence_order", model, models, **style)
-    _logarithmic(axes[-1].xaxis, 2)
-    axes[-1].set_ylim(bottom=0)
-    _finish(axes[-1], "Order of convergence", "amplitude", "order, three finest steps")
+        _band(axes[len(scales)], part, "scale", "convergence_order", model, models, **style)
+    _logarithmic(axes[len(scales)].xaxis, 2)
+    axes[len(scales)].set_ylim(bottom=0)
+    _finish(axes[len(scales)], "Order of convergence", "amplitude", "order, three finest steps")
+    if len(controls) > 1:
+        _controls(axes[-1], controls)
     return figure
+
+
+def _errors(axis, rows, models: Sequence[str]) -> None:
+    """Error against the step, one line a model and method, with a guide of slope one."""
+    for (model, method), part in rows.groupby(["model", "method"]):
+        _band(axis, part, "tau", "error", model, models, linestyle=METHOD_LINES.get(method, "-"), markersize=2.5)
+    taus = sorted(set(rows["tau"]))
+    zoh = rows[rows["method"] == "zoh"]["error"].dropna()
+    if len(taus) > 3 and len(zoh):
+        _slope(axis, taus[:4], 0.4 * zoh.min(), 1)
+    _logarithmic(axis.xaxis, 2)
+    _logarithmic(axis.yaxis)
+
+
+CONTROLS = """
+SELECT * FROM convergence_confound
+WHERE method = 'zoh' AND scale = (SELECT max(scale) FROM convergence)
+    AND tau = (SELECT max(tau) FROM convergence WHERE tau <= 0.015625)
+ORDER BY list_position(['s4', 's4_matched', 's6_fixed', 's6'], model), model
+"""
+
+
+def _controls(axis, rows) -> None:
+    """Error over S4's, one line a model, with what each control adds to the one before it."""
+    for i, row in enumerate(rows.itertuples()):
+        colour, marker = series(row.model, list(rows["model"]))
+        bar = [[max(row.ratio - row.low, 0)], [max(row.high - row.ratio, 0)]] if row.low == row.low else None
+        axis.errorbar([row.ratio], [i], xerr=bar, color=colour, marker=marker, linestyle="none")
+        if row.factor == row.factor:
+            axis.annotate(f"×{row.factor:.2g}", (row.ratio, i - 0.22), color=INK, fontsize=7, ha="center", va="bottom")
+    axis.axvline(1, color=FAINT, linewidth=0.8, zorder=0)
+    _logarithmic(axis.xaxis, powers=False)
+    axis.set_yticks(range(len(rows)), [label(model) for model in rows["model"]])
+    axis.set_ylim(len(rows) - 0.4, -0.6)
+    _finish(axis, f"From S4 to S6, amplitude {rows['scale'].iloc[0]:g}", "error / error of S4", "")
 
 
 def _method_legend(axis, models: Sequence[str], methods: Sequence[str]) -> None:
@@ -260,26 +292,87 @@ def _method_legend(axis, models: Sequence[str], methods: Sequence[str]) -> None:
 
 
 def refinement(ask: Callable, narrow: bool):
-    """Drift of trained models' outputs when the step is halved, per system."""
-    rows = ask(
-        "FROM refinement_drift WHERE drift IS NOT NULL ORDER BY system, model, method, step_scale"
-    )
+    """Drift of trained models' outputs when the step is halved, per system, and against the hold error of the input."""
+    rows = ask("FROM refinement_drift WHERE drift IS NOT NULL ORDER BY system, model, method, step_scale")
     rows = rows[rows["step_rule"] == "delta"] if "delta" in set(rows["step_rule"]) else rows
-    systems = list(dict.fromkeys(rows["system"]))
-    figure, axes = _panels(len(systems), narrow, width=5.0 if len(systems) < 3 else PANEL_WIDE)
+    rows = rows[rows["amplitude"] == rows["amplitude"].min()]
+    systems, law = list(dict.fromkeys(rows["system"])), rows.dropna(subset=["hold_error"])
+    figure, axes = _panels(len(systems) + (len(law) > 0), narrow)
     models, methods = list(dict.fromkeys(rows["model"])), list(dict.fromkeys(rows["method"]))
-    loudest = rows["amplitude"].min()
-    for axis, system in zip(axes, systems, strict=True):
-        part = rows[(rows["system"] == system) & (rows["amplitude"] == loudest)]
+    for axis, system in zip(axes, systems, strict=False):
+        part = rows[rows["system"] == system]
         for (model, method), line in part.groupby(["model", "method"]):
             _band(axis, line, "step_scale", "drift", model, models, linestyle=METHOD_LINES.get(method, "-"))
-        steps = sorted(set(part["step_scale"]))
-        _slope(axis, steps, 0.6 * part["drift"].min(), 1)
+        _slope(axis, sorted(set(part["step_scale"])), 0.6 * part["drift"].min(), 1)
         _logarithmic(axis.xaxis, 2)
         _logarithmic(axis.yaxis, powers=False)
         _finish(axis, label(system), "step / step of training", "drift (sd of the output)")
     _method_legend(axes[0], models, methods)
+    if len(law):
+        _law(axes[-1], law, systems, models)
     return figure
+
+
+def _law(axis, rows, systems: Sequence[str], models: Sequence[str]) -> None:
+    """Drift against the hold error of the input, one line a system and model, with the line where the two are equal."""
+    from matplotlib.lines import Line2D
+
+    first = rows["method"].min() if "zoh" not in set(rows["method"]) else "zoh"
+    for (system, model), part in rows[rows["method"] == first].groupby(["system", "model"]):
+        colour, _ = series(model, models)
+        _, marker = series(system, systems)
+        part = part.sort_values("hold_error")
+        axis.plot(part["hold_error"], part["drift"], color=colour, marker=marker, linewidth=0.8, markersize=3.5)
+    ends = [rows["hold_error"].min(), rows["hold_error"].max()]
+    axis.plot(ends, ends, color=FAINT, linewidth=0.8, zorder=0)
+    looks = {label(system): series(system, systems)[1] for system in systems}
+    axis.legend(handles=[Line2D([], [], color=INK, marker=m, linewidth=0.8, label=name) for name, m in looks.items()],
+                fontsize=6.5, loc="lower right")  # fmt: skip
+    axis.annotate("kappa 1", (ends[1], ends[1]), color=FAINT, fontsize=7, ha="right", va="bottom")
+    _logarithmic(axis.xaxis, powers=False)
+    _logarithmic(axis.yaxis, powers=False)
+    _finish(axis, f"drift = kappa × hold error ({label(first)})", "hold error of the input", "drift (sd of the output)")
+
+
+def diagnosis(ask: Callable, narrow: bool):
+    """What every layer of a trained model adds to the departure along the sequence, beside the slope of its Delta."""
+    rows = ask(
+        "FROM diagnosis_map WHERE own_layer > 0 QUALIFY method = first_value(method) OVER ("
+        "PARTITION BY model ORDER BY method = 'zoh' DESC, method) ORDER BY model, system, layer, position"
+    )
+    models = list(dict.fromkeys(rows["model"]))
+    selective = [model for model in models if rows[rows["model"] == model]["lipschitz_delta"].notna().any()]
+    maps = [(model, "own_layer", f"Own departure: {label(model)}", "sd of the layer") for model in models]
+    maps += [(model, "lipschitz_delta", f"Slope of Delta: {label(model)}", "|dDelta/du| (1/input)") for model in selective]
+    lines = rows[["system", "layer"]].drop_duplicates().shape[0]
+    figure, axes = _panels(len(maps), narrow, height=1.5 + 0.24 * lines, width=4.2)
+    for axis, (model, value, title, unit) in zip(axes, maps, strict=True):
+        same = rows if value == "own_layer" else rows[rows["model"].isin(selective)]
+        _heat(axis, rows[rows["model"] == model], value, (same[value].min(), same[value].max()), unit)
+        _finish(axis, title, "position in the sequence", "")
+    return figure
+
+
+def _heat(axis, rows, value: str, limits: tuple[float, float], unit: str) -> None:
+    """Layer by position as colours, one row a system and layer; a ring at the largest value of each system."""
+    from matplotlib.colors import LogNorm
+
+    places = list(dict.fromkeys(zip(rows["system"], rows["layer"], strict=True)))
+    grid = rows.pivot(index=["system", "layer"], columns="position", values=value).reindex(places)
+    low, high = limits if limits[0] < limits[1] else (limits[0] / 2, limits[0] * 2)
+    ends = [i / grid.shape[1] for i in range(grid.shape[1] + 1)]
+    mesh = axis.pcolormesh(ends, [i - 0.5 for i in range(len(places) + 1)], grid.to_numpy(float), cmap="cividis",
+                           norm=LogNorm(low, high))  # fmt: skip
+    for system, part in rows.dropna(subset=[value]).groupby("system"):
+        top = part.loc[part[value].idxmax()]
+        axis.plot(top["position"], places.index((system, top["layer"])), color="#ffffff", marker="o", markersize=7,
+                  markerfacecolor="none", markeredgecolor="#d55e00", markeredgewidth=1.6)  # fmt: skip
+    axis.set_yticks(range(len(places)), [f"{label(system, 16)} {layer}" for system, layer in places])
+    axis.set_ylim(len(places) - 0.5, -0.5)
+    bar = axis.figure.colorbar(mesh, ax=axis, pad=0.02, label=unit)
+    bar.set_ticks([low, math.sqrt(low * high), high], labels=[f"{value:.1g}" for value in (low, math.sqrt(low * high), high)])
+    bar.ax.minorticks_off()
+    bar.outline.set_visible(False)
 
 
 def benchmark(ask: Callable, narrow: bool):
@@ -386,6 +479,7 @@ NEEDS = {
     "forecast": (forecast, ("forecast",)),
     "convergence": (convergence, ("convergence",)),
     "refinement": (refinement, ("refinement",)),
+    "diagnosis": (diagnosis, ("diagnosis",)),
     "benchmark": (benchmark, ("benchmark",)),
     "alignment": (alignment, ("alignment", "forecast", "mixtures")),
 }
@@ -428,12 +522,13 @@ def draw(name: str, connection: duckdb.DuckDBPyConnection, out_stem: Path | str)
 
 
 def _save(figure, svg: Path, png: Path | None = None) -> None:
-    """Lay out once, then print; `savefig` would draw every figure a second time to measure it."""
+    """Lay out, then print; `savefig` would draw every figure again to measure it."""
     import matplotlib.pyplot as plt
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    figure.get_layout_engine().execute(figure)
+    for _ in range(2):  # tick labels and colour bars are measured by the first
+        figure.get_layout_engine().execute(figure)
     figure.set_layout_engine("none")
     with tables.atomic(svg) as temporary:
         FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None})

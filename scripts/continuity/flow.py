@@ -17,8 +17,8 @@ class ModalFlow:
         inverse = np.linalg.inv(basis)
         if np.all(rates.imag == 0):
             rates, basis, inverse = rates.real, basis.real, inverse.real
-        self.rates = rates[:, None, :]                        # (1 or cases, 1, N)
-        self.outward = basis.swapaxes(1, 2)                   # rows: x = z @ outward
+        self.rates = rates[:, None, :]  # (1 or cases, 1, N)
+        self.outward = basis.swapaxes(1, 2)  # rows: x = z @ outward
         self.inward = inverse.swapaxes(1, 2)
         n = rates.shape[-1]
         self.outer = (self.outward[:, :, :, None] * inverse[:, :, None, :]).reshape(-1, n, n * n)

@@ -15,7 +15,7 @@ def hold(path: Path | str, shared: bool = False) -> bool:
     """Lock `path` until this process ends; False where another process holds it."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle = open(path, "a")  # noqa: SIM115
+    handle = open(path, "a")
     try:
         fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,12 +4,16 @@ import torch
 
 from continuity.native import BACKEND
 from continuity.network import SequenceModel
+from continuity.problems import Problem
 
 
 def build_model(model: dict, sizes: dict, **ends) -> SequenceModel:
-    """The network of a config entry {layer | factory, options} at sizes {d_model, n_layers, …}; ends: d_input or vocab, d_output."""
+    """The network of a config entry at `sizes` {d_model, n_layers, …}; `ends`: d_input or vocab, and d_output."""
     layer = model.get("layer") or model["factory"]
-    return SequenceModel(layer, layer_options=model.get("options", {}), **sizes, **ends)
+    try:
+        return SequenceModel(layer, layer_options=model.get("options", {}), **sizes, **ends)
+    except ValueError as error:
+        raise Problem(f"models: {model['name']}: {error}") from None
 
 
 def backend(model: torch.nn.Module) -> str:

@@ -6,8 +6,10 @@ numba's version, because numba does not notice that a function compiled *into* a
 does not depend on the number of threads.
 """
 
+import atexit
 import hashlib
 import os
+import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -16,7 +18,7 @@ from pathlib import Path
 
 
 def _cache_folder() -> str:
-    """First writable place for numba's cache; a temporary folder where there is none."""
+    """First writable place for numba's cache; a temporary folder, removed at the end, where there is none."""
     try:
         key = hashlib.sha256(Path(__file__).read_bytes() + version("numba").encode()).hexdigest()[:12]
     except (OSError, PackageNotFoundError):
@@ -30,7 +32,9 @@ def _cache_folder() -> str:
                 return folder
         except OSError:
             continue
-    return tempfile.mkdtemp(prefix="continuity-numba-")
+    folder = tempfile.mkdtemp(prefix="continuity-numba-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 os.environ["NUMBA_CACHE_DIR"] = _cache_folder()

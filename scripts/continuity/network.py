@@ -80,8 +80,19 @@ class SequenceModel(nn.Module):
     Raises ValueError for unknown choices, both or neither of d_input and vocab, and input of another shape.
     """
 
-    def __init__(self, layer, d_input=None, vocab=None, d_model=64, n_layers=2, d_output=1, dropout=0.0, norm="post",
-                 readout="mean", layer_options=None):
+    def __init__(
+        self,
+        layer,
+        d_input=None,
+        vocab=None,
+        d_model=64,
+        n_layers=2,
+        d_output=1,
+        dropout=0.0,
+        norm="post",
+        readout="mean",
+        layer_options=None,
+    ):
         super().__init__()
         if (d_input is None) == (vocab is None):
             raise ValueError("give either d_input (real sequences) or vocab (tokens), not both and not neither")
@@ -94,7 +105,8 @@ class SequenceModel(nn.Module):
         self.d_input, self.vocab, self.readout = d_input, vocab, readout
         self.encoder = nn.Embedding(vocab, d_model) if vocab else nn.Linear(d_input, d_model)
         self.blocks = nn.ModuleList(
-            Block(make_layer(layer, d_model, **(layer_options or {})), d_model, dropout, norm) for _ in range(n_layers))
+            Block(make_layer(layer, d_model, **(layer_options or {})), d_model, dropout, norm) for _ in range(n_layers)
+        )
         self.last_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.decoder = nn.Sequential(nn.Linear(d_model, d_model), nn.GELU(), nn.Linear(d_model, d_output))
 
@@ -146,8 +158,12 @@ def optim_groups(model: nn.Module, lr: float, weight_decay: float, layer_lr: flo
     other vectors, at lr, no decay; "decayed": everything else, at lr with weight_decay. Each carries
     its `name`.
     """
-    dynamics = {id(layer.get_parameter(name)) for layer in model.modules() if isinstance(layer, SequenceLayer)
-                for name in layer.dynamics}
+    dynamics = {
+        id(layer.get_parameter(name))
+        for layer in model.modules()
+        if isinstance(layer, SequenceLayer)
+        for name in layer.dynamics
+    }
     groups = {"dynamics": [], "plain": [], "decayed": []}
     for parameter in model.parameters():
         if id(parameter) in dynamics:
@@ -155,5 +171,8 @@ def optim_groups(model: nn.Module, lr: float, weight_decay: float, layer_lr: flo
         else:
             groups["plain" if parameter.ndim < 2 else "decayed"].append(parameter)
     rates = {"dynamics": (layer_lr, 0.0), "plain": (lr, 0.0), "decayed": (lr, weight_decay)}
-    return [{"name": name, "params": members, "lr": rates[name][0], "weight_decay": rates[name][1]}
-            for name, members in groups.items() if members]
+    return [
+        {"name": name, "params": members, "lr": rates[name][0], "weight_decay": rates[name][1]}
+        for name, members in groups.items()
+        if members
+    ]

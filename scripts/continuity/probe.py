@@ -107,8 +107,11 @@ def smooth_inputs(n=16, length=1025, channels=1, seed=0):
     """Smooth random sequences (n, length, channels), float32: eight random tones of half to five periods each."""
     rng = np.random.default_rng(seed)
     time = np.linspace(0, 1, length)
-    frequency, phase, weight = (rng.uniform(0.5, 5, (n, channels, 8)), rng.uniform(0, 2 * np.pi, (n, channels, 8)),
-                                rng.standard_normal((n, channels, 8)) / 2)
+    frequency, phase, weight = (
+        rng.uniform(0.5, 5, (n, channels, 8)),
+        rng.uniform(0, 2 * np.pi, (n, channels, 8)),
+        rng.standard_normal((n, channels, 8)) / 2,
+    )
     waves = np.sin(2 * np.pi * frequency[..., None] * time + phase[..., None])
     return (weight[..., None] * waves).sum(2).swapaxes(1, 2).astype(np.float32)
 
@@ -145,8 +148,9 @@ def refined(inputs, factor):
     return np.concatenate([between.reshape(len(inputs), -1, inputs.shape[2]), inputs[:, -1:]], 1)
 
 
-def main_result(spec, inputs=None, step_scale_arg="auto", strides=STRIDES, refine=True, channels=1, length=1025,
-                n_samples=16, seed=0):
+def main_result(
+    spec, inputs=None, step_scale_arg="auto", strides=STRIDES, refine=True, channels=1, length=1025, n_samples=16, seed=0
+):
     """The probe of the factory `spec` as a dict ready for JSON. Errors as in `probe` and `load_factory`.
 
     inputs (B, L, D) are taken at step scale 1. With `refine` they are interpolated, so that the module runs at its own
@@ -164,7 +168,7 @@ def main_result(spec, inputs=None, step_scale_arg="auto", strides=STRIDES, refin
 
 def _judge(outputs, inputs, hold_drift, strides, argument, ignored):
     """ProbeResult from outputs (B, M, D') at common times, finest first, and hold_drift (B, R − 1)."""
-    drift = np.stack([_rms(a - b) for a, b in zip(outputs[:-1], outputs[1:], strict=True)], 1)   # (B, R − 1)
+    drift = np.stack([_rms(a - b) for a, b in zip(outputs[:-1], outputs[1:], strict=True)], 1)  # (B, R − 1)
     spread = outputs[0].std()
     noise = 20 * np.finfo(np.float32).eps * max(float(_rms(outputs[0]).max()), np.finfo(np.float32).tiny)
     delta = hold_error(inputs, strides)
@@ -180,9 +184,23 @@ def _judge(outputs, inputs, hold_drift, strides, argument, ignored):
         orders = np.diff(np.log(centre)) / np.diff(np.log(strides[1:]))
     exact = not (drift > noise).any()
     verdict, sentence = _verdict(order, low, high, input_order, spread <= noise, exact, argument, ignored)
-    return ProbeResult(strides, argument, len(inputs), inputs.shape[1], tuple(centre.tolist()), tuple(orders.tolist()),
-                       order, low, high, tuple(delta.mean(0).tolist()), input_order, tuple(hold.tolist()),
-                       *kappa.tolist(), verdict, sentence)
+    return ProbeResult(
+        strides,
+        argument,
+        len(inputs),
+        inputs.shape[1],
+        tuple(centre.tolist()),
+        tuple(orders.tolist()),
+        order,
+        low,
+        high,
+        tuple(delta.mean(0).tolist()),
+        input_order,
+        tuple(hold.tolist()),
+        *kappa.tolist(),
+        verdict,
+        sentence,
+    )
 
 
 def _verdict(order, low, high, input_order, constant, exact, argument, ignored):
@@ -190,8 +208,10 @@ def _verdict(order, low, high, input_order, constant, exact, argument, ignored):
     if constant:
         return "undetermined", "The outputs hardly vary, so there is nothing to measure."
     if np.isnan(input_order) or input_order < NOT_CONTINUOUS_TO:
-        return "undetermined", ("The inputs change at random from sample to sample, so that no model could converge on "
-                                "them: give smoother or more finely sampled data.")
+        return "undetermined", (
+            "The inputs change at random from sample to sample, so that no model could converge on "
+            "them: give smoother or more finely sampled data."
+        )
     if exact:
         return "continuous", "Continuous: outputs at equal times agree to rounding at every sampling rate."
     if np.isnan(order):
@@ -229,8 +249,9 @@ class _Caller:
             try:
                 out = self.module(part, **options)
             except Exception as error:
-                raise ValueError(f"the module fails on inputs of shape {tuple(part.shape)}, stride {stride}: "
-                                 f"{_one_line(error)}") from error
+                raise ValueError(
+                    f"the module fails on inputs of shape {tuple(part.shape)}, stride {stride}: {_one_line(error)}"
+                ) from error
             parts.append(_checked_output(out, part, stride))
         return torch.cat(parts).double().cpu().numpy()
 
@@ -265,7 +286,7 @@ def _checked_output(out, part, stride):
 
 
 def _at_common_times(out, stride, largest):
-    return out[:, ::largest // stride] if out.shape[1] > 1 else out
+    return out[:, :: largest // stride] if out.shape[1] > 1 else out
 
 
 def _rms(x):
@@ -308,11 +329,13 @@ def _checked_inputs(inputs, strides):
         raise ValueError(f"inputs must be (B, L, D), not {tuple(inputs.shape)}")
     shortest = FEWEST_COARSE_SAMPLES * strides[-1] + 1
     if inputs.shape[1] < shortest:
-        raise ValueError(f"sequences of {inputs.shape[1]} samples are too short for stride {strides[-1]}: "
-                         f"give at least {shortest} samples, or smaller strides")
+        raise ValueError(
+            f"sequences of {inputs.shape[1]} samples are too short for stride {strides[-1]}: "
+            f"give at least {shortest} samples, or smaller strides"
+        )
     if not torch.isfinite(inputs).all():
         raise ValueError("inputs hold NaN or infinity: fill or drop them first")
-    return inputs[:, :(inputs.shape[1] - 1) // strides[-1] * strides[-1] + 1].detach().cpu()
+    return inputs[:, : (inputs.shape[1] - 1) // strides[-1] * strides[-1] + 1].detach().cpu()
 
 
 class _Evaluation:
@@ -352,8 +375,9 @@ def _imported(place):
 
 def _public(source):
     own = getattr(source, "__name__", None)
-    return [name for name, value in vars(source).items()
-            if not name.startswith("_") and getattr(value, "__module__", None) == own]
+    return [
+        name for name, value in vars(source).items() if not name.startswith("_") and getattr(value, "__module__", None) == own
+    ]
 
 
 def _one_line(error):

@@ -55,12 +55,12 @@ class Signal:
 
     def _values(self, coefficients, times):
         cases, channels, terms = coefficients.shape
-        polynomials = chebyshev.chebvander(2 * times / self.horizon - 1, terms - 1)   # (M, degree + 1)
+        polynomials = chebyshev.chebvander(2 * times / self.horizon - 1, terms - 1)  # (M, degree + 1)
         values = coefficients.reshape(-1, terms) @ polynomials.T
         return values.reshape(cases, channels, -1).swapaxes(1, 2)
 
     def _sup(self, coefficients):
-        degree = 2 * max(coefficients.shape[-1] - 1, 1)      # of |u|^2
+        degree = 2 * max(coefficients.shape[-1] - 1, 1)  # of |u|^2
         n = 32 * degree
         nodes = np.cos((np.arange(n) + 0.5) * np.pi / n)
         values = self._values(coefficients, (nodes + 1) * self.horizon / 2)
@@ -97,9 +97,18 @@ class Cases:
         b, c, weight, coefficients = (np.array(x) for x in zip(*rows, strict=True))
         scale = np.repeat(np.asarray(scales, float), n)
         draw = np.tile(np.arange(n), len(scales))
-        return cls(A=hippo.legs(state)[0].numpy(), B=b[draw][:, :, None], C=c[draw][:, None, :], weight=weight[draw],
-                   bias=float(np.log(np.expm1(BASE_DELTA))), coefficients=scale[:, None] * coefficients[draw],
-                   scale=scale, draw=draw, seed=seed, horizon=horizon)
+        return cls(
+            A=hippo.legs(state)[0].numpy(),
+            B=b[draw][:, :, None],
+            C=c[draw][:, None, :],
+            weight=weight[draw],
+            bias=float(np.log(np.expm1(BASE_DELTA))),
+            coefficients=scale[:, None] * coefficients[draw],
+            scale=scale,
+            draw=draw,
+            seed=seed,
+            horizon=horizon,
+        )
 
 
 def random_coefficients(rng):
@@ -160,9 +169,15 @@ class System:
     def constants(self):
         """What the bounds of all systems read: norms, logarithmic norm, sup |u|, sup |u'|, each (1 or cases,)."""
         symmetric = (self.A + self.A.conj().swapaxes(1, 2)) / 2
-        return dict(norm_a=np.linalg.norm(self.A, 2, (1, 2)), log_norm=np.linalg.eigvalsh(symmetric)[:, -1],
-                    norm_b=np.linalg.norm(self.B, 2, (1, 2)), norm_c=np.linalg.norm(self.C, 2, (1, 2)),
-                    lipschitz=self.signal.lipschitz, amplitude=self.signal.sup, horizon=self.signal.horizon)
+        return dict(
+            norm_a=np.linalg.norm(self.A, 2, (1, 2)),
+            log_norm=np.linalg.eigvalsh(symmetric)[:, -1],
+            norm_b=np.linalg.norm(self.B, 2, (1, 2)),
+            norm_c=np.linalg.norm(self.C, 2, (1, 2)),
+            lipschitz=self.signal.lipschitz,
+            amplitude=self.signal.sup,
+            horizon=self.signal.horizon,
+        )
 
 
 class S4(System):
@@ -204,8 +219,7 @@ class S6(System):
     def bound(self, kind, tau, method, read):
         weight = np.abs(self.weight[:, 0])
         largest = np.logaddexp(0.0, weight * self.signal.sup + self.bias)
-        return s6_bound(**self.constants, weight=weight, max_delta=largest, tau=tau, method=method, read=read,
-                        kind=kind)
+        return s6_bound(**self.constants, weight=weight, max_delta=largest, tau=tau, method=method, read=read, kind=kind)
 
 
 class MatchedS4(S4):
@@ -228,8 +242,7 @@ class FixedS6(S6):
         return self.delta
 
     def bound(self, kind, tau, method, read):
-        return s6_bound(**self.constants, weight=0.0, max_delta=self.delta[:, 0], tau=tau, method=method, read=read,
-                        kind=kind)
+        return s6_bound(**self.constants, weight=0.0, max_delta=self.delta[:, 0], tau=tau, method=method, read=read, kind=kind)
 
 
 class SwitchedS6(S6):
@@ -248,8 +261,9 @@ class SwitchedS6(S6):
 
     def bound(self, kind, tau, method, read):
         jumps = (self.switches < self.signal.horizon).sum(1)
-        return switch_bound(**self.constants, jumps=jumps, low=BASE_DELTA, high=self.high[:, 0], tau=tau,
-                            method=method, read=read, kind=kind)
+        return switch_bound(
+            **self.constants, jumps=jumps, low=BASE_DELTA, high=self.high[:, 0], tau=tau, method=method, read=read, kind=kind
+        )
 
 
 class S5(System):

@@ -93,7 +93,7 @@ def _level(system, times, pieces):
     steps = max(1, CHUNK // (cases * NODES * n))
     states, turned = [np.zeros((cases, 1, n))], [np.zeros((cases, 1))]
     for start in range(0, len(edges) - 1, steps):
-        increments, forcing, turn = _propagators(system, edges[start:start + steps + 1])
+        increments, forcing, turn = _propagators(system, edges[start : start + steps + 1])
         states.append(scan(increments, forcing, states[-1][:, -1])[:, 1:])
         turned.append(np.broadcast_to(turn, forcing.shape[:2]))
     states, theta = np.concatenate(states, 1), np.cumsum(np.concatenate(turned, 1), 1)
@@ -122,8 +122,8 @@ def _propagators(system, edges):
         length = length[:1] if np.ptp(length) <= 1e-9 * length.max() else length
     else:
         gate = gate.reshape(pieces)
-    whole = length * (gate @ weights)                                      # (cases, M or 1)
-    left = whole[..., None] - length[:, None] * (gate @ collocation.T)     # theta still to go at each node
+    whole = length * (gate @ weights)  # (cases, M or 1)
+    left = whole[..., None] - length[:, None] * (gate @ collocation.T)  # theta still to go at each node
     weighted = (length[:, None] * weights * gate)[..., None] * drive.reshape(pieces + (-1,))
     return system.flow.increment(whole), system.flow.weighted_sum(left, weighted), whole
 
@@ -135,4 +135,3 @@ def _gauss():
     powers = np.arange(1, NODES + 1)
     vandermonde = nodes[:, None] ** (powers - 1)
     return nodes, weights, (nodes[:, None] ** powers / powers) @ np.linalg.inv(vandermonde)
-

@@ -35,9 +35,7 @@ def check_shapes(u, delta, A, B, C, D) -> None:
     }
     for name, value in (("delta", delta), ("A", A), ("B", B), ("C", C), ("D", D)):
         if value is not None and tuple(value.shape) != wanted[name]:
-            raise ValueError(
-                f"scan needs {name} of shape {wanted[name]} for u {tuple(u.shape)}, got {tuple(value.shape)}"
-            )
+            raise ValueError(f"scan needs {name} of shape {wanted[name]} for u {tuple(u.shape)}, got {tuple(value.shape)}")
 
 
 def selective_scan(u, delta, A, B, C, D=None, discretization="zoh", state=None, return_state=False):

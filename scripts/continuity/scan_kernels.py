@@ -188,15 +188,35 @@ def _backward(first, last, rule, step, s, A, B, C, kept, dy, G, dstep, ds, dA, d
             for t in range(start, stop - 1):
                 w, wp, p = _taps(rule.taps, t)
                 before[t - start + 1] = before[t - start]
-                _advance(rule, before[t - start + 1], step[b, t], A, B[b, t] * A.dtype.type(w),
-                         B[b, p] * A.dtype.type(wp), s[b, t], s[b, p])
+                _advance(
+                    rule,
+                    before[t - start + 1],
+                    step[b, t],
+                    A,
+                    B[b, t] * A.dtype.type(w),
+                    B[b, p] * A.dtype.type(wp),
+                    s[b, t],
+                    s[b, p],
+                )
             for t in range(stop - 1, start - 1, -1):
                 w, wp, p = _taps(rule.taps, t)
                 here_s, here_B = (ds[b, t], dB[b, t]) if w == 1 else (spill_s, spill_B)
                 prev_s, prev_B = (ds[b, p], dB[b, p]) if wp == 1 else (spill_s, spill_B)
                 out = (dstep[b, t], here_s, prev_s, dA[b], here_B, prev_B, dC[b, t])
-                _retreat(rule, G[b], before[t - start], step[b, t], A, B[b, t] * A.dtype.type(w),
-                         B[b, p] * A.dtype.type(wp), C[b, t], s[b, t], s[b, p], dy[b, t], out)
+                _retreat(
+                    rule,
+                    G[b],
+                    before[t - start],
+                    step[b, t],
+                    A,
+                    B[b, t] * A.dtype.type(w),
+                    B[b, p] * A.dtype.type(wp),
+                    C[b, t],
+                    s[b, t],
+                    s[b, p],
+                    dy[b, t],
+                    out,
+                )
 
 
 def _arrays(*tensors):

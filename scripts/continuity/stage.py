@@ -4,21 +4,12 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from continuity import locks, tables
+from continuity.problems import Problem
 from continuity.runs import Ledger, digest, timed
-
-PROBLEM = 2
-
-
-class Stop(Exception):
-    """A user's mistake that a stage found in its input: one line a problem."""
-
-    def __init__(self, problems: str | Iterable[str]):
-        self.problems = [problems] if isinstance(problems, str) else list(problems)
-        super().__init__("\n".join(self.problems))
 
 
 class Job:
@@ -132,6 +123,8 @@ def run(
     """Parse the command line and do `work`; a user's mistake ends in one line a problem and exit 2."""
     arguments = parser(description, outputs, inputs or {}).parse_args(argv)
     arguments.wanted = outputs
+    # A user's own modules lie in the working directory.
+    sys.path.append(str(Path.cwd()))
     try:
         missing = [
             f"{name}: input {item} is missing; give --inputs {item}=PATH"
@@ -139,16 +132,14 @@ def run(
             if item not in dict(arguments.inputs)
         ]
         if missing:
-            raise Stop(missing)
+            raise Problem(missing)
         job = Job(name, arguments)
         hold_study(job)
         work(job)
     except json.JSONDecodeError as error:
         _leave([f"{name}: --cfg is not JSON: {error}"])
-    except Stop as error:
+    except Problem as error:
         _leave(error.problems)
-    except tables.TableError as error:
-        _leave([str(error)])
     except OSError as error:
         _leave([f"{name}: {tables.explain(error, next(iter(job.outputs.values()), ''))}"])
 
@@ -162,14 +153,7 @@ def hold_study(job: Job) -> None:
                 return
 
 
-def _leave(problems: Iterable[str]) -> None:
+def _leave(problems: list[str]) -> None:
     for problem in problems:
         print(problem, file=sys.stderr)
-    sys.exit(PROBLEM)
-
-
-def one_thread() -> None:
-    """One torch thread a job: sums are then the same in every run, and two jobs do not fight for cores."""
-    import torch
-
-    torch.set_num_threads(1)
+    sys.exit(2)

@@ -237,7 +237,7 @@ RULES |= {
         data=_claims_data, writes=("claims",),
     ),
     "catalog": Rule("catalog.py", "study.duckdb", data=_package_data(*PRESENTATION, "sql/**/*.sql")),
-    "figures": Rule("figures.py", "figures/figures.json", data=_package_data(*PRESENTATION, "sql/**/*.sql")),
+    "figures": Rule("figures.py", "figures/figures.json", data=_package_data("sql/**/*.sql")),
     "report": Rule(
         "report.py", "report.html", slice=lambda study, keys: study.settings,
         data=_package_data(*PRESENTATION, "sql/**/*.sql", "assets/*"),

@@ -17,11 +17,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from continuity.problems import Problem
+
 TYPES = {"text": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 VERSION = "1"
 
 
-class TableError(Exception):
+class TableError(Problem):
     """A result file that is missing, torn or of another schema; the message names the file and the remedy."""
 
 
@@ -110,16 +112,12 @@ def atomic(path: Path | str) -> Iterator[Path]:
 
 def write_table(table: pa.Table, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
     """Write any pyarrow table to Parquet atomically, `metadata` joined to the schema's."""
-    joined = dict(table.schema.metadata or {}) | {
-        key.encode(): value.encode() for key, value in (metadata or {}).items()
-    }
+    joined = dict(table.schema.metadata or {}) | {key.encode(): value.encode() for key, value in (metadata or {}).items()}
     with atomic(path) as temporary:
         pq.write_table(table.replace_schema_metadata(joined), temporary, compression="zstd")
 
 
-def write(
-    name: str, rows: Iterable[Mapping] | pa.Table, path: Path | str, metadata: Mapping[str, str] | None = None
-) -> None:
+def write(name: str, rows: Iterable[Mapping] | pa.Table, path: Path | str, metadata: Mapping[str, str] | None = None) -> None:
     """Write rows of result table `name`; a pyarrow table goes through the same cleaning and order."""
     rows = rows.to_pylist() if isinstance(rows, pa.Table) else rows
     write_table(rows_to_table(name, rows), path, {"table": name, "schema_version": VERSION} | dict(metadata or {}))
@@ -132,9 +130,7 @@ def read(path: Path | str) -> pa.Table:
     except FileNotFoundError:
         raise TableError(f"{path}: missing; run the study to make it") from None
     except (pa.ArrowInvalid, OSError) as error:
-        raise TableError(
-            f"{path}: unreadable ({str(error).splitlines()[0]}); delete it and run the study again"
-        ) from None
+        raise TableError(f"{path}: unreadable ({str(error).splitlines()[0]}); delete it and run the study again") from None
 
 
 def metadata(path: Path | str) -> dict[str, str]:

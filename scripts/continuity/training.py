@@ -84,6 +84,11 @@ def device_of(setting: str) -> str:
     return "cuda" if found and setting != "cpu" else "cpu"
 
 
+def one_thread() -> None:
+    """One torch thread: sums are then the same in every run, and two jobs do not fight for cores."""
+    torch.set_num_threads(1)
+
+
 def seed_everything(seed: int, epoch: int = 0) -> None:
     """Seed torch from (seed, epoch), so that an epoch repeats whatever came before it."""
     torch.manual_seed(seed * 1_000_003 + epoch)

@@ -17,8 +17,10 @@ class _LayerType(type):
         unknown = [name for name in options if name not in known]
         if unknown:
             reason = " (it has no time scale to discretize)" if "discretization" in unknown else ""
-            raise ValueError(f"{cls.__name__} has no option {', '.join(map(repr, unknown))}{reason}: "
-                             f"its options are {', '.join([*known, 'bidirectional'])}")
+            raise ValueError(
+                f"{cls.__name__} has no option {', '.join(map(repr, unknown))}{reason}: "
+                f"its options are {', '.join([*known, 'bidirectional'])}"
+            )
         check_count("d_model", d_model)
         layer = super().__call__(d_model, **options)
         if bidirectional and not cls.two_sided:
@@ -97,8 +99,9 @@ class SequenceLayer(nn.Module, metaclass=_LayerType):
 
     def _check(self, u, step_scale):
         if u.ndim != 3 or u.shape[2] != self.d_model or not u.is_floating_point():
-            raise ValueError(f"{type(self).__name__} needs a real input (batch, length, {self.d_model}), "
-                             f"got {tuple(u.shape)} of {u.dtype}")
+            raise ValueError(
+                f"{type(self).__name__} needs a real input (batch, length, {self.d_model}), got {tuple(u.shape)} of {u.dtype}"
+            )
         if u.shape[1] == 0:
             raise ValueError(f"{type(self).__name__} needs at least one time step, got length 0")
         if not (math.isfinite(step_scale) and step_scale > 0):

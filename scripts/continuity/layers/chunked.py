@@ -62,7 +62,8 @@ def delta_rule(q, k, v, erase, write, log_decay=None, chunk=DELTA_CHUNK):
     system = (erase * (k @ k.transpose(-1, -2)) * decay).tril(-1)
     right = torch.cat([write * v, erase * torch.exp(sums).unsqueeze(-1) * k], -1)
     solved = torch.linalg.solve_triangular(
-        system + torch.eye(chunk, dtype=q.dtype, device=q.device), right, upper=False, unitriangular=True)
+        system + torch.eye(chunk, dtype=q.dtype, device=q.device), right, upper=False, unitriangular=True
+    )
     fresh, old = solved.split([v.shape[-1], k.shape[-1]], -1)  # x = fresh - old S_0
     to_end = (k * torch.exp(sums[..., -1:] - sums).unsqueeze(-1)).transpose(-1, -2)
     scores = (q @ k.transpose(-1, -2)) * decay

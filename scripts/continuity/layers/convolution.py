@@ -28,7 +28,7 @@ def power_kernel(log_a, weight, length: int):
     With l = q s + r, a^l = a^(q s) a^r: two tables of about sqrt(length) powers and one real batched matrix product.
     Time and memory O(D N sqrt(length) + D length) besides the product itself.
     """
-    size = max(1, round(length ** 0.5))
+    size = max(1, round(length**0.5))
     blocks = -(-length // size)
     fine = power_table(log_a, size)  # (D, N, size)
     coarse = power_table(log_a * size, blocks, weight)  # (D, N, blocks)
@@ -39,7 +39,7 @@ def power_kernel(log_a, weight, length: int):
 
 def power_table(log_a, count, weight=None):
     """weight a^l for l < count: (…, count); the same two levels again, since a complex exponential costs ten products."""
-    size = max(1, round(count ** 0.5))
+    size = max(1, round(count**0.5))
     steps = torch.arange(max(size, -(-count // size)), device=log_a.device)
     fine = torch.exp(log_a.unsqueeze(-1) * steps[:size])
     coarse = torch.exp(log_a.unsqueeze(-1) * (steps[: -(-count // size)] * size))

@@ -56,7 +56,7 @@ class DeltaNet(SequenceLayer):
 
     def _heads(self, qkv):
         q, k, v = (heads(x, self.n_heads) for x in full(*qkv.chunk(3, -1)))
-        return F.normalize(q, dim=-1) * self.width ** -0.5, F.normalize(k, dim=-1), v
+        return F.normalize(q, dim=-1) * self.width**-0.5, F.normalize(k, dim=-1), v
 
     def _close(self, y, u):
         return self.out_proj(self.norm(y).flatten(-2).to(u.dtype))

@@ -51,10 +51,10 @@ class GLA(SequenceLayer):
     def _parts(self, u, step_scale):
         *qkv, z = self.qkvz(u).chunk(4, -1)
         q, k, v = (heads(x, self.n_heads) for x in qkv)
-        g, = full(heads(F.logsigmoid(self.gate_up(self.gate_down(u))), self.n_heads))
+        (g,) = full(heads(F.logsigmoid(self.gate_up(self.gate_down(u))), self.n_heads))
         g = g / self.temperature
         gain = step_scale * phi1(step_scale * g) / phi1(g) if self.step_rule == "semigroup" else step_scale
-        return q * self.width ** -0.5, k * gain, v, g * step_scale, z
+        return q * self.width**-0.5, k * gain, v, g * step_scale, z
 
     def _close(self, y, z):
         return self.out_proj((self.norm(y).flatten(-2) * F.silu(z)).to(z.dtype))

@@ -15,7 +15,7 @@ def normal_part(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     w, w > 0, with eigenvectors V (for + i w) and their conjugates; p_i = sqrt(i + 1/2).
     """
     A, root = legs(n)
-    p = root / 2 ** 0.5
+    p = root / 2**0.5
     skew = A + torch.outer(p, p) + torch.eye(n, dtype=torch.float64) / 2
     values, vectors = torch.linalg.eigh(-1j * skew.to(torch.complex128))
     return values[n // 2 :], vectors[:, n // 2 :], p

@@ -42,4 +42,4 @@ class LinearAttention(SequenceLayer):
     def _features(self, u, step_scale):
         q, k, v = (heads(x, self.n_heads) for x in self.qkv(u).chunk(3, -1))
         q, k = (torch.mul(*m(x).chunk(2, -1)) for m, x in ((self.q_map, q), (self.k_map, k)))
-        return q * self.width ** -0.5, k * step_scale, v
+        return q * self.width**-0.5, k * step_scale, v

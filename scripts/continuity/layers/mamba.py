@@ -19,15 +19,33 @@ class Mamba(SequenceLayer):
 
     continuous = True
 
-    def __init__(self, d_model, d_state=16, expand=2, d_conv=4, conv_time="samples", dt_rank=None, discretization="euler",
-                 dt_min=0.001, dt_max=0.1, step_rule="delta"):
+    def __init__(
+        self,
+        d_model,
+        d_state=16,
+        expand=2,
+        d_conv=4,
+        conv_time="samples",
+        dt_rank=None,
+        discretization="euler",
+        dt_min=0.001,
+        dt_max=0.1,
+        step_rule="delta",
+    ):
         super().__init__(d_model, step_rule)
         check_rule(discretization, RULES, "mamba")
         inner = check_count("expand", expand) * d_model
         self.in_proj = nn.Linear(d_model, 2 * inner, bias=False)
         self.conv = ShortConvolution(inner, d_conv, conv_time)
-        self.ssm = S6(inner, d_state=d_state, dt_rank=-(-d_model // 16) if dt_rank is None else dt_rank,
-                      discretization=discretization, dt_min=dt_min, dt_max=dt_max, step_rule=step_rule)
+        self.ssm = S6(
+            inner,
+            d_state=d_state,
+            dt_rank=-(-d_model // 16) if dt_rank is None else dt_rank,
+            discretization=discretization,
+            dt_min=dt_min,
+            dt_max=dt_max,
+            step_rule=step_rule,
+        )
         self.out_proj = nn.Linear(inner, d_model, bias=False)
 
     def mix(self, u, step_scale, lengths):

@@ -23,8 +23,18 @@ class Mamba2(SequenceLayer):
     continuous = True
     dynamics = ("A_log", "dt_bias")
 
-    def __init__(self, d_model, d_state=64, expand=2, head_dim=None, d_conv=4, conv_time="samples", dt_min=0.001, dt_max=0.1,
-                 step_rule="delta"):
+    def __init__(
+        self,
+        d_model,
+        d_state=64,
+        expand=2,
+        head_dim=None,
+        d_conv=4,
+        conv_time="samples",
+        dt_min=0.001,
+        dt_max=0.1,
+        step_rule="delta",
+    ):
         super().__init__(d_model, step_rule)
         self.inner = check_count("expand", expand) * d_model
         self.d_state = check_count("d_state", d_state)

@@ -27,8 +27,18 @@ class Mamba3(SequenceLayer):
     continuous = True
     dynamics = ("dt_bias",)
 
-    def __init__(self, d_model, d_state=64, expand=2, head_dim=None, rope_fraction=0.5, dt_min=0.001, dt_max=0.1,
-                 step_rule="delta", as_released=False):
+    def __init__(
+        self,
+        d_model,
+        d_state=64,
+        expand=2,
+        head_dim=None,
+        rope_fraction=0.5,
+        dt_min=0.001,
+        dt_max=0.1,
+        step_rule="delta",
+        as_released=False,
+    ):
         super().__init__(d_model, step_rule)
         self.inner = check_count("expand", expand) * d_model
         head_dim = math.gcd(self.inner, 32) if head_dim is None else check_count("head_dim", head_dim)
@@ -61,8 +71,12 @@ class Mamba3(SequenceLayer):
         """(S (B, H, N, P), k and v of the sample before, theta)."""
         zeros = self.D.new_zeros
         width = self.inner // self.n_heads
-        return (zeros(batch, self.n_heads, self.d_state, width), zeros(batch, self.n_heads, self.d_state),
-                zeros(batch, self.n_heads, width), zeros(batch, self.n_heads, self.pairs))
+        return (
+            zeros(batch, self.n_heads, self.d_state, width),
+            zeros(batch, self.n_heads, self.d_state),
+            zeros(batch, self.n_heads, width),
+            zeros(batch, self.n_heads, self.pairs),
+        )
 
     def step(self, u, state, step_scale=1.0):
         S, k_before, v_before, theta = state

@@ -97,8 +97,19 @@ def _forward(first, last, q, k, v, a, e, w, r, kept, x, recalled, out):
             for t in range(v.shape[2]):
                 if t % CHUNK == 0:
                     kept[b, h, t // CHUNK] = S
-                _read(S, q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t], w[b, h, t], r[b, h, t],
-                      x[b, h, t], recalled[b, h, t], out[b, h, t])
+                _read(
+                    S,
+                    q[b, hq, t],
+                    k[b, hk, t],
+                    v[b, h, t],
+                    a[b, h, t],
+                    e[b, h, t],
+                    w[b, h, t],
+                    r[b, h, t],
+                    x[b, h, t],
+                    recalled[b, h, t],
+                    out[b, h, t],
+                )
                 _write(S, k[b, hk, t], a[b, h, t], x[b, h, t], after)
                 S, after = after, S
 
@@ -156,9 +167,26 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, d
                 for t in range(start, stop - 1):
                     _write(before[t - start], k[b, hk, t], a[b, h, t], x[b, h, t], before[t - start + 1])
                 for t in range(stop - 1, start - 1, -1):
-                    _retreat(G, before[t - start], q[b, hq, t], k[b, hk, t], v[b, h, t], a[b, h, t], e[b, h, t],
-                             w[b, h, t], r[b, h, t], x[b, h, t], recalled[b, h, t], do[b, h, t], dq[b, hq, t],
-                             dk[b, hk, t], dv[b, h, t], da[b, h, t], scalars, dx)
+                    _retreat(
+                        G,
+                        before[t - start],
+                        q[b, hq, t],
+                        k[b, hk, t],
+                        v[b, h, t],
+                        a[b, h, t],
+                        e[b, h, t],
+                        w[b, h, t],
+                        r[b, h, t],
+                        x[b, h, t],
+                        recalled[b, h, t],
+                        do[b, h, t],
+                        dq[b, hq, t],
+                        dk[b, hk, t],
+                        dv[b, h, t],
+                        da[b, h, t],
+                        scalars,
+                        dx,
+                    )
                     de[b, h, t], dw[b, h, t], dr[b, h, t] = scalars[0], scalars[1], scalars[2]
 
 

@@ -24,7 +24,7 @@ class ShortConvolution(nn.Module):
         if conv_time not in CONV_TIMES:
             raise ValueError(f"unknown conv_time {conv_time!r}: choose one of {', '.join(CONV_TIMES)}")
         self.width, self.conv_time = width, conv_time
-        bound = width ** -0.5
+        bound = width**-0.5
         self.weight = nn.Parameter(torch.empty(channels, width).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound))
 
@@ -49,7 +49,7 @@ class ShortConvolution(nn.Module):
             reach = max(reach, lag)
             if lag < past.shape[1]:
                 y = y + weight * past[:, past.shape[1] - 1 - lag]
-        return F.silu(y), past[:, max(0, past.shape[1] - reach):]
+        return F.silu(y), past[:, max(0, past.shape[1] - reach) :]
 
     def initial_state(self, batch):
         return self.weight.new_zeros(batch, 0, self.weight.shape[0])

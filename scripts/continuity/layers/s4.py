@@ -35,16 +35,18 @@ class S4(SequenceLayer):
         check_count("d_state", d_state, multiple=2)
         self.discretization = check_rule(discretization, RULES, "s4")
         if step_rule == "semigroup" and discretization == "bilinear":
-            raise ValueError("s4 offers step_rule 'semigroup' with discretization 'zoh' only: a fractional power of a dense "
-                             "bilinear map is ill conditioned; use 's4d', or step_rule 'delta'")
+            raise ValueError(
+                "s4 offers step_rule 'semigroup' with discretization 'zoh' only: a fractional power of a dense "
+                "bilinear map is ill conditioned; use 's4d', or step_rule 'delta'"
+            )
         frequency, V, p = normal_part(d_state)
-        basis = torch.stack([V.real, V.imag], -1).flatten(1) * 2 ** 0.5  # (N, N) orthogonal, a pair in two columns
+        basis = torch.stack([V.real, V.imag], -1).flatten(1) * 2**0.5  # (N, N) orthogonal, a pair in two columns
         dtype = torch.get_default_dtype()
         self.log_A_real = nn.Parameter(torch.full((d_state // 2,), 0.5).log())
         self.A_imag = nn.Parameter(frequency.to(dtype))
         self.p = nn.Parameter((basis.mT @ p).to(dtype))
-        self.B = nn.Parameter((basis.mT @ (2 ** 0.5 * p)).to(dtype))
-        self.C = nn.Parameter(torch.randn(d_model, d_state) / d_state ** 0.5)
+        self.B = nn.Parameter((basis.mT @ (2**0.5 * p)).to(dtype))
+        self.C = nn.Parameter(torch.randn(d_model, d_state) / d_state**0.5)
         self.D = nn.Parameter(torch.randn(d_model))
         self.log_dt = nn.Parameter(log_uniform((d_model,), dt_min, dt_max))
 

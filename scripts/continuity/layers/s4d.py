@@ -30,8 +30,17 @@ class S4D(SequenceLayer):
     dynamics = ("log_dt", "log_A_real", "A_imag")
     needs_mixing = True
 
-    def __init__(self, d_model, d_state=64, discretization="zoh", init="lin", dt_min=0.001, dt_max=0.1,
-                 step_rule="delta", as_released=False):
+    def __init__(
+        self,
+        d_model,
+        d_state=64,
+        discretization="zoh",
+        init="lin",
+        dt_min=0.001,
+        dt_max=0.1,
+        step_rule="delta",
+        as_released=False,
+    ):
         super().__init__(d_model, step_rule)
         pairs = check_count("d_state", d_state, multiple=2) // 2
         self.discretization = check_rule(discretization, RULES, "s4d")
@@ -42,7 +51,7 @@ class S4D(SequenceLayer):
         self.log_dt = nn.Parameter(log_uniform((d_model,), dt_min, dt_max))
         self.log_A_real = nn.Parameter(torch.full((d_model, pairs), math.log(0.5)))
         self.A_imag = nn.Parameter(imag.repeat(d_model, 1))
-        self.C = nn.Parameter(torch.randn(d_model, pairs, 2) * 0.5 ** 0.5)
+        self.C = nn.Parameter(torch.randn(d_model, pairs, 2) * 0.5**0.5)
         self.D = nn.Parameter(torch.randn(d_model))
         self.as_released = as_released
 

@@ -28,8 +28,17 @@ class S6(SequenceLayer):
     dynamics = ("A_log", "dt_proj.weight", "dt_proj.bias")
     needs_mixing = True
 
-    def __init__(self, d_model, d_state=16, dt_rank=None, discretization="zoh", dt_min=0.001, dt_max=0.1,
-                 step_rule="delta", as_released=False):
+    def __init__(
+        self,
+        d_model,
+        d_state=16,
+        dt_rank=None,
+        discretization="zoh",
+        dt_min=0.001,
+        dt_max=0.1,
+        step_rule="delta",
+        as_released=False,
+    ):
         super().__init__(d_model, step_rule)
         self.d_state = check_count("d_state", d_state)
         self.dt_rank = math.ceil(d_model / 16) if dt_rank is None else check_count("dt_rank", dt_rank)
@@ -37,7 +46,7 @@ class S6(SequenceLayer):
         self.as_released = as_released
         self.x_proj = nn.Linear(d_model, self.dt_rank + 2 * d_state, bias=False)
         self.dt_proj = nn.Linear(self.dt_rank, d_model)
-        nn.init.uniform_(self.dt_proj.weight, -self.dt_rank ** -0.5, self.dt_rank ** -0.5)
+        nn.init.uniform_(self.dt_proj.weight, -(self.dt_rank**-0.5), self.dt_rank**-0.5)
         with torch.no_grad():
             self.dt_proj.bias.copy_(inverse_softplus(torch.exp(log_uniform((d_model,), dt_min, dt_max))))
         self.A_log = nn.Parameter(torch.log(torch.arange(1, d_state + 1, dtype=torch.get_default_dtype())).repeat(d_model, 1))

@@ -24,8 +24,18 @@ class Transformer(SequenceLayer):
     two_sided = True
     dynamics = ()
 
-    def __init__(self, d_model, n_heads=4, ff_mult=4, positions="rotary", causal=False, dropout=0.0, max_length=4096,
-                 step_rule="none", as_released=False):
+    def __init__(
+        self,
+        d_model,
+        n_heads=4,
+        ff_mult=4,
+        positions="rotary",
+        causal=False,
+        dropout=0.0,
+        max_length=4096,
+        step_rule="none",
+        as_released=False,
+    ):
         super().__init__(d_model, step_rule)
         if step_rule == "semigroup":
             raise ValueError("transformer has no recurrence to raise to a power: use step_rule 'delta' or 'none'")
@@ -52,16 +62,19 @@ class Transformer(SequenceLayer):
         q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, self.n_heads, -1).permute(2, 0, 3, 1, 4)
         if self.positions == "rotary":
             q, k = rotate(q, time), rotate(k, time)
-        y = F.scaled_dot_product_attention(q, k, v, self._mask(length, lengths, u.device),
-                                           self.dropout if self.training else 0.0)
+        y = F.scaled_dot_product_attention(
+            q, k, v, self._mask(length, lengths, u.device), self.dropout if self.training else 0.0
+        )
         y = self.out(y.transpose(1, 2).reshape(batch, length, d))
         return y + self.ff(u + y)
 
     def _learned(self, time):
         last = self.table.shape[0] - 1
         if float(time[-1]) > last:
-            raise ValueError(f"learned positions end at max_length {last + 1}, the sequence at time {float(time[-1]) + 1:g}: "
-                             "build the layer with a larger max_length")
+            raise ValueError(
+                f"learned positions end at max_length {last + 1}, the sequence at time {float(time[-1]) + 1:g}: "
+                "build the layer with a larger max_length"
+            )
         low = time.floor().long()
         part = (time - low).unsqueeze(-1).to(self.table.dtype)
         return self.table[low] * (1 - part) + self.table[(low + 1).clamp_max(last)] * part
