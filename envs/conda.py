@@ -8,9 +8,17 @@ PYTHON = "3.11"
 
 def environment(lock: str) -> str:
     """The conda file that pins what `lock` pins."""
-    pins = [line for line in lock.splitlines() if "==" in line]
-    head = "# Made by `make environment` from requirements.lock; do not edit.\nname: continuity\nchannels:\n  - conda-forge\n  - nodefaults\n"
-    return head + f"dependencies:\n  - python={PYTHON}\n  - pip\n  - pip:\n" + "".join(f"      - {pin}\n" for pin in pins)
+    pins = "".join(f"      - {line}\n" for line in lock.splitlines() if "==" in line)
+    return f"""# Made by `make environment` from requirements.lock; do not edit.
+name: continuity
+channels:
+  - conda-forge
+  - nodefaults
+dependencies:
+  - python={PYTHON}
+  - pip
+  - pip:
+{pins}"""
 
 
 if __name__ == "__main__":

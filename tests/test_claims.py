@@ -11,7 +11,7 @@ from continuity import alignment, catalog, claims, tables
 from scipy import stats
 
 ROOT = Path(__file__).parents[1]
-FACTS = ROOT.parent / "shared" / "FACTS.md"
+SHARED = ROOT.parent / "shared"
 
 
 @pytest.fixture(scope="module")
@@ -150,6 +150,17 @@ def test_verdicts_on_the_invented_study_are_the_ones_it_was_made_for(judged):
         "S6 and amplitude": "supported",
         "S6 less continuous than S4": "supported",
         "S4 error within its bound": "supported",
+        "every error within its bound": "supported",
+        "S6 over S4 is a constant": "supported",
+        "half-sample law": "supported",
+        "averaged rule, order of S4": "supported",
+        "averaged rule, order of S6": "supported",
+        "averaged rule, error of S4": "supported",
+        "averaged rule, error of S6": "supported",
+        "drift of S4 is proportional to the hold error": "supported",
+        "drift of S6 is proportional to the hold error": "supported",
+        "drift of S4 follows the hold error": "supported",
+        "drift of S6 follows the hold error": "supported",
         "trained S6 diverges": "contradicted",
         "trained S6 drifts more": "supported",
         "S4 against S6 at the discrete end": "supported",
@@ -162,6 +173,31 @@ def test_verdicts_on_the_invented_study_are_the_ones_it_was_made_for(judged):
         "violation falls": "inconclusive",
     }
     assert {name: judged[name]["verdict"] for name in expected} == expected
+
+
+def _changed(study, entries, sql):
+    connection = catalog.open_tables(study)
+    connection.execute(sql)
+    return {row["claim"]: row for row in claims.evaluate(connection, *entries, "changed")}
+
+
+def test_a_diverging_s6_would_be_found_out(study, entries):
+    """With the error of S6 the same at every step, its ratio to S4 grows, and its law fails."""
+    rows = _changed(study, entries, "UPDATE convergence SET rel_linf = 4, abs_linf = 4 * scale WHERE model = 's6'")
+    assert rows["S6 loses convergence"]["verdict"] == "supported"
+    assert rows["S6 over S4 is a constant"]["verdict"] == "contradicted"
+    assert rows["S6 over S4 is a constant"]["estimate"] == pytest.approx(4)
+    assert rows["half-sample law"]["verdict"] == "contradicted"
+    assert rows["half-sample law"]["estimate"] == pytest.approx(3 / 4)
+    assert rows["averaged rule, order of S6"]["verdict"] == "contradicted"
+    assert rows["averaged rule, order of S4"]["verdict"] == "supported"
+
+
+def test_a_drift_that_does_not_follow_the_step_has_no_kappa(study, entries):
+    rows = _changed(study, entries, "UPDATE refinement SET drift = 0.05 + 0.001 * (1 + seed) / step_scale WHERE model = 's6'")
+    for name in ("drift of S6 is proportional to the hold error", "drift of S6 follows the hold error"):
+        assert rows[name]["verdict"] == "contradicted"
+    assert rows["drift of S4 follows the hold error"]["verdict"] == "supported"
 
 
 def test_a_published_gap_is_shown_but_not_judged_on_another_construction(judged, study, entries):
@@ -240,7 +276,7 @@ def test_every_published_figure_stands_in_the_table_of_facts(entries):
     assert len(gaps) == 30
     for eta in ("0", "0.25", "0.5", "0.75", "1"):
         assert [float(v) for name, v in gaps.items() if name.endswith(f"at eta {eta}")].count(0.0) == 1
-    if FACTS.exists():
-        known = _numbers(FACTS.read_text(encoding="utf-8"))
+    if SHARED.exists():
+        known = set().union(*(_numbers((SHARED / name).read_text(encoding="utf-8")) for name in ("FACTS.md", "METHODS.md")))
         missing = {e["claim"]: n for e in entries[0] for n in _numbers(str(e["published"])) - known}
         assert missing == {}

@@ -74,6 +74,33 @@ def test_one_seed_without_intervals_is_still_drawn(tmp_path):
     assert len(figures.draw("benchmark", catalog.open_tables(tmp_path), tmp_path / "benchmark")) == 3
 
 
+def test_a_study_of_one_model_without_controls_or_selection_is_drawn(tmp_path):
+    content = synthetic.rows()
+    for name in ("convergence", "refinement", "diagnosis"):
+        only = {"s4", "s4d"} if name != "convergence" else {"s6"}
+        rows = [row | ({"hold_error": None} if name == "refinement" else {}) for row in content[name] if row["model"] in only]
+        tables.write(name, rows, tmp_path / f"{name}.parquet")
+    connection = catalog.open_tables(tmp_path)
+    for name in ("convergence", "refinement", "diagnosis"):
+        assert len(figures.draw(name, connection, tmp_path / name)) == 3
+
+
+def test_no_label_leaves_the_page(connection, tmp_path, monkeypatch):
+    """Long names of systems, controls and colour bars stay within the figure, wide and narrow, at the PNG's resolution."""
+    drawn = []
+    monkeypatch.setattr(figures, "_save", lambda figure, svg, png=None: drawn.append(figure))
+    for name in ("convergence", "diagnosis", "refinement"):
+        figures.draw(name, connection, tmp_path / name)
+    assert len(drawn) == 6
+    for figure in drawn:
+        figure.get_layout_engine().execute(figure)
+        figure.set_layout_engine("none")
+        figure.set_dpi(figures.PNG_DPI)
+        width, height = figure.get_size_inches()
+        box = figure.get_tightbbox()
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width + 0.02 and box.y1 <= height + 0.02
+
+
 def test_other_models_and_the_published_construction_alone_are_drawn_too(tmp_path):
     made = synthetic.write(tmp_path, leave_out=("forecast", "mixtures", "convergence"))
     names = {"s4d": "mine", "s6": "o'yours"}

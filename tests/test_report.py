@@ -5,6 +5,7 @@ import csv
 import html
 import io
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -12,13 +13,14 @@ import numpy as np
 import pytest
 import synthetic
 from continuity import alignment, catalog, claims, figures, report, tables
+from scipy import stats
 
 SETTINGS = {"study": "invented", "score": {"max_lag": 16}, "forecast": {"seeds": [0, 1, 2], "note": "<b>bold</b>"}}
 ROOT = report.Path(__file__).parents[1]
 VOID = {"meta", "link", "img", "br", "source", "hr", "input"}
 
 
-def _study(folder, figures_too=("study", "benchmark"), leave_out=(), seed=0):
+def _study(folder, figures_too=("study", "benchmark", "diagnosis"), leave_out=(), seed=0):
     """An invented study with its derived tables and a few figures."""
     made = synthetic.write(folder, seed=seed, leave_out=leave_out)
     files = catalog.table_files(made)
@@ -141,7 +143,7 @@ def test_names_that_a_user_chose_are_text(page, read):
 
 def test_figures_have_alternative_texts_tables_captions_and_sections_names(read):
     images = _attributes(read, "img")
-    assert len(images) == 2 and all(len(image["alt"]) > 30 for image in images)
+    assert len(images) == 3 and all(len(image["alt"]) > 30 for image in images)
     assert len(read.tables) == len(_attributes(read, "table")) and None not in read.tables
     identifiers = [a["id"] for _, a in read.tags if "id" in a]
     assert len(identifiers) == len(set(identifiers))
@@ -211,6 +213,105 @@ def test_the_sql_of_the_page_gives_its_numbers(folder, page):
     assert len(catalog.query(sql, folder / "tables")) == 15
 
 
+# ---------------------------------------------------------------- model continuity
+
+
+@pytest.fixture(scope="module")
+def ask(folder):
+    """Rows of a query on the invented study."""
+    connection = catalog.open_tables(folder / "tables")
+    return lambda sql: connection.sql(sql).to_arrow_table().to_pylist()
+
+
+def _content(name):
+    return synthetic.rows()[name]
+
+
+def _paired(rows, model, over, **where):
+    """Geometric mean over draws of error(model) / error(over) and its t interval, by scipy."""
+    errors = {name: {row["draw"]: row["rel_linf"] for row in rows if row["model"] == name
+                     and all(row[key] == value for key, value in where.items())} for name in (model, over)}  # fmt: skip
+    logs = np.log([errors[model][draw] / errors[over][draw] for draw in errors[over]])
+    return np.exp([logs.mean(), *stats.t.interval(0.95, len(logs) - 1, logs.mean(), stats.sem(logs))])
+
+
+def test_every_control_between_s4_and_s6_adds_its_factor(ask):
+    rows = _content("convergence")
+    at = {"method": "zoh", "scale": 32.0, "tau": 2.0**-6}
+    found = {r["model"]: r for r in ask("FROM convergence_confound WHERE method = 'zoh' AND scale = 32 AND tau = 0.015625")}
+    assert set(found) == set(synthetic.CONTROLS)
+    for before, model in [("s4", "s4_matched"), ("s4_matched", "s6_fixed"), ("s6_fixed", "s6")]:
+        row = found[model]
+        assert [row["ratio"], row["low"], row["high"]] == pytest.approx(_paired(rows, model, "s4", **at))
+        factor = [row["factor"], row["factor_low"], row["factor_high"]]
+        assert factor == pytest.approx(_paired(rows, model, before, **at))
+        assert factor[0] == pytest.approx(synthetic.CONTROLS[model] / synthetic.CONTROLS[before], rel=0.15)
+    assert found["s4"]["ratio"] == 1 and found["s4"]["factor"] is None
+
+
+def test_the_averaged_rule_gains_an_order(ask):
+    """Errors c tau and c tau^2: order two, and 1 / tau less error at the finest step."""
+    for row in ask("FROM convergence_averaged"):
+        assert row["averaged_order"] == pytest.approx(2)
+        assert row["low"] < row["gain"] < row["high"]
+        assert row["gain"] == pytest.approx(2.0**10, rel=0.15)
+
+
+def test_kappa_is_drift_over_hold_error(ask):
+    rows = [row for row in _content("refinement") if row["drift"]]
+    for found in ask("FROM refinement_kappa"):
+        mine = [r for r in rows if all(r[key] == found[key] for key in ("system", "model", "method"))]
+        kappa = np.exp(np.mean([math.log(r["drift"] / r["hold_error"]) for r in mine]))
+        assert found["kappa"] == pytest.approx(kappa) == pytest.approx(synthetic.KAPPA[found["model"]], rel=0.1)
+        assert found["low"] < kappa < found["high"] and found["n_seeds"] == 3
+        assert found["exponent"] == pytest.approx(1, abs=0.1)
+
+
+def test_the_rank_correlation_is_spearmans_with_ties_too(tmp_path):
+    rng = np.random.default_rng(4)
+    rows = [{"system": system, "model": "s6", "method": "zoh", "step_rule": "delta", "step_scale": scale, "amplitude": 1.0,
+             "seed": seed, "drift": float(rng.integers(1, 5)), "hold_error": float(rng.integers(1, 4))}
+            for system in ("dho", "vdp") for scale in (0.5, 1.0, 2.0, 4.0) for seed in (0, 1)]  # fmt: skip
+    tables.write("refinement", rows, tmp_path / "refinement.parquet")
+    (found,) = catalog.open_tables(tmp_path).sql("FROM refinement_law").to_arrow_table().to_pylist()
+    runs = [[(r["drift"], r["hold_error"]) for r in rows if r["seed"] == seed] for seed in (0, 1)]
+    assert found["rank_correlation"] == pytest.approx(np.mean([stats.spearmanr(run).statistic for run in runs]))
+    assert (found["n_points"], found["n_systems"], found["n_seeds"]) == (8, 2, 2)
+    assert -1 <= found["low"] <= found["rank_correlation"] <= found["high"] <= 1
+
+
+def test_a_drift_that_never_changes_has_no_rank_correlation(tmp_path):
+    rows = [row | {"drift": 0.1} for row in synthetic.refinement(np.random.default_rng(0)) if row["drift"]]
+    tables.write("refinement", rows, tmp_path / "refinement.parquet")
+    found = catalog.open_tables(tmp_path).sql("FROM refinement_law").to_arrow_table().to_pylist()
+    assert {(row["rank_correlation"], row["n_seeds"]) for row in found} == {(None, 0)}
+
+
+def test_one_seed_has_a_kappa_but_no_interval(tmp_path):
+    rows = [row for row in synthetic.refinement(np.random.default_rng(0)) if row["seed"] == 0]
+    tables.write("refinement", rows, tmp_path / "refinement.parquet")
+    connection = catalog.open_tables(tmp_path)
+    for view in ("refinement_kappa", "refinement_law"):
+        assert {(r["low"], r["high"]) for r in connection.sql(f"FROM {view}").to_arrow_table().to_pylist()} == {(None, None)}
+
+
+def test_the_page_names_the_place_where_a_selective_model_departs(ask, read):
+    for row in ask("FROM diagnosis_where WHERE model = 's6'"):
+        assert {key: row[key] for key in synthetic.DEPARTS} == synthetic.DEPARTS
+        assert (row["own"], row["departure"], row["lipschitz_delta"]) == (0.5, 0.6, 5.0)
+        assert row["times_median"] == pytest.approx(50)
+    first = read.tables["The channel and part of the sequence that depart most"][0]
+    assert first[1] == "s6" and first[4:8] == ["2", "3", "0.688", "0.5"]
+
+
+def test_a_map_of_departure_has_one_cell_a_layer_and_part(ask):
+    cells = ask("FROM diagnosis_map WHERE system = 'vdp' AND model = 's6' AND method = 'zoh'")
+    assert len(cells) == 16
+    worst = max(cells, key=lambda cell: cell["own_layer"])
+    assert (worst["layer"], worst["position"]) == (2, synthetic.DEPARTS["position"])
+    assert (worst["own_layer"], worst["departure_layer"], worst["lipschitz_delta"]) == pytest.approx((0.25, 0.3, 5.0))
+
+
 def test_failures_are_told(page):
     assert "1 of the rows of forecast have no number (diverged: loss not finite at step 17)." in page
     assert "1 of the rows of score have no number (undefined: the input is constant)." in page
@@ -237,7 +338,7 @@ def test_an_empty_study_still_has_a_page(tmp_path):
     (tmp_path / "tables").mkdir()
     report.render(tmp_path / "tables", tmp_path / "figures", {"study": "empty"}, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "The claims table is not in the study" in page and page.count("This stage is not in the study") == 9
+    assert "The claims table is not in the study" in page and page.count("This stage is not in the study") == 10
 
 
 def test_empty_tables_torn_tables_and_older_tables_are_said(tmp_path):
@@ -261,6 +362,6 @@ def test_two_studies_stand_side_by_side(folder, tmp_path):
     page = out.read_text()
     read = Reader(page)
     assert "In other &lt;2&gt;" in page and "other <2>" not in page
-    assert page.count('<div class="pair two">') == 9
+    assert page.count('<div class="pair two">') == 10
     assert page.count("This stage is not in the study (no table refinement).") == 1
     assert read.open == []

@@ -58,7 +58,7 @@ def _start():
     matplotlib.use("Agg")
     seaborn.set_theme(context="paper", style="ticks")
     matplotlib.rcParams.update({
-        "svg.hashsalt": "continuity", "svg.fonttype": "path", "figure.dpi": 100,
+        "svg.hashsalt": "continuity", "svg.fonttype": "path", "figure.dpi": 100, "text.hinting": "none",
         "font.family": "DejaVu Sans", "font.size": 8.5, "axes.titlesize": 9, "axes.labelsize": 8.5, "legend.fontsize": 7.5,
         "legend.title_fontsize": 7.5,
         "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "axes.titleweight": "bold", "axes.titlelocation": "left",
@@ -349,7 +349,7 @@ def diagnosis(ask: Callable, narrow: bool):
     for axis, (model, value, title, unit) in zip(axes, maps, strict=True):
         same = rows if value == "own_layer" else rows[rows["model"].isin(selective)]
         _heat(axis, rows[rows["model"] == model], value, (same[value].min(), same[value].max()), unit)
-        _finish(axis, title, "position in the sequence", "")
+        _finish(axis, title, "position in the sequence", "system and layer")
     return figure
 
 
@@ -370,7 +370,7 @@ def _heat(axis, rows, value: str, limits: tuple[float, float], unit: str) -> Non
     axis.set_yticks(range(len(places)), [f"{label(system, 16)} {layer}" for system, layer in places])
     axis.set_ylim(len(places) - 0.5, -0.5)
     bar = axis.figure.colorbar(mesh, ax=axis, pad=0.02, label=unit)
-    bar.set_ticks([low, math.sqrt(low * high), high], labels=[f"{value:.1g}" for value in (low, math.sqrt(low * high), high)])
+    bar.set_ticks([low, math.sqrt(low * high), high], labels=[f"{value:.2g}" for value in (low, math.sqrt(low * high), high)])
     bar.ax.minorticks_off()
     bar.outline.set_visible(False)
 
@@ -522,13 +522,12 @@ def draw(name: str, connection: duckdb.DuckDBPyConnection, out_stem: Path | str)
 
 
 def _save(figure, svg: Path, png: Path | None = None) -> None:
-    """Lay out, then print; `savefig` would draw every figure again to measure it."""
+    """Lay out once, then print; `savefig` would draw every figure a second time to measure it."""
     import matplotlib.pyplot as plt
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
-    for _ in range(2):  # tick labels and colour bars are measured by the first
-        figure.get_layout_engine().execute(figure)
+    figure.get_layout_engine().execute(figure)
     figure.set_layout_engine("none")
     with tables.atomic(svg) as temporary:
         FigureCanvasSVG(figure).print_svg(temporary, metadata={"Date": None})

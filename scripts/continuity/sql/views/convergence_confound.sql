@@ -3,7 +3,7 @@
 -- ratio [] geometric mean over random systems of rel_linf / rel_linf of s4
 -- low [] lower end of the 95 % t interval of ratio over random systems
 -- high [] upper end of the 95 % t interval of ratio over random systems
--- factor [] the same over the control before: s4_matched over s4 (speed), s6_fixed over s4_matched (products), s6 over s6_fixed (varying step)
+-- factor [] ratio over the control before: s4_matched over s4 (speed), s6_fixed (products), s6 (varying step)
 -- factor_low [] lower end of the 95 % t interval of factor over random systems
 -- factor_high [] upper end of the 95 % t interval of factor over random systems
 -- n_draws [] random systems averaged

@@ -13,12 +13,12 @@ WITH ranked AS (
         + (count(*) OVER (PARTITION BY model, method, step_rule, amplitude, seed, hold_error) - 1) / 2 AS hold_rank
     FROM refinement WHERE drift > 0 AND hold_error > 0
 ), run AS (
-    SELECT model, method, step_rule, amplitude, seed, corr(drift_rank, hold_rank) AS rho, count(*) AS n_points,
+    SELECT model, method, step_rule, amplitude, seed, nullif(corr(drift_rank, hold_rank), 'nan') AS rho, count(*) AS n_points,
         count(DISTINCT system) AS n_systems
     FROM ranked GROUP BY ALL HAVING count(*) > 2
 ), cell AS (
     SELECT model, method, step_rule, amplitude, avg(rho) AS rank_correlation, stddev_samp(rho) AS spread,
-        min(n_points) AS n_points, min(n_systems) AS n_systems, count(*) AS n_seeds
+        min(n_points) AS n_points, min(n_systems) AS n_systems, count(rho) AS n_seeds
     FROM run GROUP BY ALL
 )
 SELECT model, method, step_rule, amplitude, rank_correlation,
