@@ -280,3 +280,10 @@ def test_every_published_figure_stands_in_the_table_of_facts(entries):
         known = set().union(*(_numbers((SHARED / name).read_text(encoding="utf-8")) for name in ("FACTS.md", "METHODS.md")))
         missing = {e["claim"]: n for e in entries[0] for n in _numbers(str(e["published"])) - known}
         assert missing == {}
+
+
+def test_own_claims_take_no_power_from_published_ones():
+    weak = claims.Result("supported", "r", 1.0, 0.5, 1.5, 0.03)
+    results = claims._by_family([weak] * 3, ["A: somewhere", claims.OWN, claims.OWN])
+    assert [result.verdict for result in results] == ["supported", "inconclusive", "inconclusive"]
+    assert results[0].p == 0.03 and results[1].p == 0.06

@@ -12,6 +12,7 @@ import duckdb
 
 from continuity import student
 
+OWN = "this project"
 LEVEL = 0.05
 SHOWN = ("claim", "stage", "statement", "source", "published")
 KEYS = {*SHOWN, "tables", "rule", "sql", "sample", "log", "exact", "absent", "fit"}
@@ -143,7 +144,7 @@ def question(entry: dict) -> str:
 def evaluate(connection: duckdb.DuckDBPyConnection, entries: list[dict], scales: dict[str, str], study: str) -> list[dict]:
     """Rows of the claims table: every entry measured on `connection` and judged; nothing that fails stops the others."""
     present = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    results = correct([_measure(connection, entry, present) for entry in entries])
+    results = _by_family([_measure(connection, entry, present) for entry in entries], [entry["source"] for entry in entries])
     sizes = {stage: _scale(connection, sql) for stage, sql in scales.items()}
     return [
         {"number": number}
@@ -211,6 +212,16 @@ def _reason(verdict: str, rule: Rule, low: float, high: float, note: str | None)
     where = {"supported": "lies", "contradicted": "does not lie", "inconclusive": "lies only partly"}[verdict]
     measured = f"{low:.3g}" if low == high else f"the interval {low:.3g} to {high:.3g}"
     return f"{measured} {where} {rule.words}" + (f" ({note})" if note else "")
+
+
+def _by_family(results: list[Result], sources: list[str]) -> list[Result]:
+    """Published claims are corrected among themselves, and so are this project's own."""
+    corrected = list(results)
+    for own in (True, False):
+        family = [i for i, source in enumerate(sources) if (source.strip() == OWN) == own]
+        for i, result in zip(family, correct([results[i] for i in family]), strict=True):
+            corrected[i] = result
+    return corrected
 
 
 def correct(results: list[Result]) -> list[Result]:
