@@ -20,6 +20,7 @@ from continuity.diagnosis import diagnose
 from continuity.layers import LAYERS, build
 from continuity.models import build_model
 from continuity.probe import hold_error
+from continuity.problems import Problem
 from continuity.systems import simulate
 from continuity.training import Budget, Data, Outcome, Trainer, predict, rmse, seed_everything
 from continuity.trajectories import SPLITS
@@ -141,7 +142,7 @@ class Fitted:
     def _rebuilt(self, method: str, **options) -> torch.nn.Module | None:
         try:
             other = self.plan.build(self.samples, method, **options)
-        except ValueError:
+        except Problem:
             return None
         other.load_state_dict(self.model.state_dict())
         return other
