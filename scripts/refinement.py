@@ -38,7 +38,7 @@ def work(job: stage.Job) -> None:
 def prepared(cfg: dict) -> tuple[refinement.Samples, list[str]]:
     """The trajectories of a job and the methods that its model is trained with."""
     system = cfg["system"]
-    problem = refinement.Problem(
+    problem = refinement.Regression(
         system["name"],
         system.get("parameters", {}),
         cfg["step"],

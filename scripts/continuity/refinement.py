@@ -32,7 +32,7 @@ DIAGNOSED = 32
 
 
 @dataclass(frozen=True)
-class Problem:
+class Regression:
     """A regression problem: system, values that replace its defaults, step, length, n by split, data seed, burn-in time."""
 
     system: str
@@ -53,7 +53,7 @@ class Problem:
 class Samples:
     """Standardised network inputs and labels of a problem; the constants come from the training split at the training step."""
 
-    def __init__(self, problem: Problem):
+    def __init__(self, problem: Regression):
         self.problem = problem
         self.training = problem.trajectories("train")
         coordinate, labels = self.training.states[..., 0], self.training.labels
