@@ -9,7 +9,7 @@ import pytest
 import torch
 from continuity import config, tables
 from continuity.layers import LAYERS
-from continuity.refinement import Fitted, Plan, Problem, Samples, diagnosis, evaluate, fit, methods_of, refine
+from continuity.refinement import Fitted, Plan, Regression, Samples, diagnosis, evaluate, fit, methods_of, refine
 from continuity.study import SCRIPTS, Study
 from continuity.training import Budget, Data, Outcome
 from torch import nn
@@ -31,7 +31,7 @@ def one_thread():
 
 
 def problem(system="dho", length=64, n=COUNTS):
-    return Problem(system, RANGES[system], 0.08, length, n, seed=5)
+    return Regression(system, RANGES[system], 0.08, length, n, seed=5)
 
 
 def plan(layer, scales=SCALES, rules=("delta", "none"), d_model=8, **options):
@@ -66,7 +66,7 @@ def test_inputs_and_labels_are_standardised_by_the_training_split():
 
 
 def test_a_problem_without_a_varied_parameter_is_refused():
-    fixed = Problem("dho", {"omega": 1.0, "zeta": 0.1}, 0.08, 32, COUNTS, 5)
+    fixed = Regression("dho", {"omega": 1.0, "zeta": 0.1}, 0.08, 32, COUNTS, 5)
     with pytest.raises(ValueError, match="nothing to regress"):
         Samples(fixed)
 
