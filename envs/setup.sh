@@ -24,7 +24,7 @@ say() { echo "setup: $1"; }
 say "installing $(grep -c == envs/requirements.lock) pinned packages into .venv (once; a few minutes, 2 GB)"
 pip="env -u PYTHONPATH .venv/bin/python -m pip --disable-pip-version-check"
 if ! $pip install -q -r envs/requirements.lock >"$log" 2>&1; then
-    if grep -qiE 'name resolution|connection|timed out|unreachable|proxy' "$log"; then
+    if grep -qiE 'name resolution|connection|timed out|unreachable|proxy|from versions: none' "$log"; then
         fail "no package index can be reached; check the network, then run this again"
     fi
     fail "pip failed: $(grep -iE '^error|error:' "$log" | head -n 1)"
