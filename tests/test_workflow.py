@@ -77,6 +77,15 @@ def test_a_bad_query_is_one_line_and_exit_2(study, sql):
     assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1 and not done.stdout
 
 
+def test_verdicts_are_the_same_byte_for_byte_when_judged_again(study):
+    path = study.folder / "results/tiny/tables/claims.parquet"
+    before = path.read_bytes()
+    for _ in range(3):
+        done = study.snakemake("--forcerun", "claims", "--until", "claims")
+        assert done.returncode == 0, done.stderr
+        assert path.read_bytes() == before
+
+
 def test_python_can_ask_too(study):
     with catalog.connect("tiny", study.folder / "results") as connection:
         assert len(connection.sql("FROM forecast").df()) == len(table(study, "forecast"))

@@ -151,8 +151,11 @@ def connect(study: str | None = None, results: Path | str | None = None) -> duck
 
 
 def open_files(files: Mapping[str, Path | str], baselines=BASELINES) -> duckdb.DuckDBPyConnection:
-    """The given table files, by table name, and the views over them, in memory."""
-    connection = duckdb.connect(":memory:")
+    """The given table files, by table name, and the views over them, in memory.
+
+    One thread: sums of floating point numbers are then the same in every run.
+    """
+    connection = duckdb.connect(":memory:", config={"threads": 1})
     load(connection, files, baselines)
     return connection
 
