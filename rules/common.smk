@@ -40,7 +40,11 @@ def judge_by_own_identity(prepare=workflow._prepare_dag):
         ):
             studies.claim(STUDY)
         settings = workflow.dag_settings
-        settings.rerun_triggers = {one for one in settings.rerun_triggers if one.name not in ("CODE", "SOFTWARE_ENV")}
+        settings.rerun_triggers = {
+            one
+            for one in settings.rerun_triggers
+            if one.name not in ("CODE", "SOFTWARE_ENV")
+        }
         settings.max_checksum_file_size = max(settings.max_checksum_file_size, 10**12)
         prepare(*args, **kwargs)
         workflow.dag.forcefiles |= set(STUDY.stale())
