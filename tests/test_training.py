@@ -12,6 +12,7 @@ import pytest
 import torch
 from continuity import training
 from continuity.network import SequenceModel
+from continuity.problems import Problem
 from continuity.training import Budget, Data, Trainer
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -197,7 +198,7 @@ def test_accuracy_falls_to_chance_when_labels_are_permuted():
 def test_asking_for_a_gpu_where_there_is_none_is_an_error(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert training.device_of("auto") == "cpu"
-    with pytest.raises(ValueError, match="no GPU"):
+    with pytest.raises(Problem, match="no GPU"):
         training.device_of("cuda")
 
 

@@ -12,9 +12,10 @@ import torch
 from torch.nn.functional import mse_loss
 
 from continuity import mixtures
-from continuity.baselines import ridge
+from continuity.baselines import last_steps, persistence, ridge
 from continuity.models import backend, build_model
 from continuity.training import Budget, Data, Trainer, parameters, predict, rmse, seed_everything
+from continuity.trajectories import SPLITS
 
 LAST_STEPS = 8
 """Steps of the context that the ridge baseline sees."""
@@ -27,7 +28,7 @@ class Cell:
         self.eta, self.construction, self.horizon = eta, construction, horizon
         self.calibration = mixtures.calibrate(states["train"].astype(np.float64), seed)
         self.windows, scale = {}, None
-        for split in ("train", "validation", "test"):
+        for split in SPLITS:
             seen = self._observed(states[split], seed)
             cut = mixtures.windows(seen, context, horizon, scale=scale, every=context)
             self.windows[split], scale = cut, cut.scale
@@ -67,11 +68,10 @@ class Cell:
 
 def baseline(cell: Cell, name: str) -> dict:
     """One row of persistence, or of ridge regression on the last steps with its penalty chosen on the validation set."""
-    count = cell.windows["test"].targets.size // mixtures.CHANNELS
     if name == "persistence":
-        predicted, size = np.zeros((count, mixtures.CHANNELS)), 0
+        predicted, size = persistence(cell.windows["test"].targets), 0
     else:
-        inputs = {split: cut.inputs[:, -LAST_STEPS:].reshape(len(cut.inputs), -1) for split, cut in cell.windows.items()}
+        inputs = {split: last_steps(cut.inputs, min(LAST_STEPS, cut.inputs.shape[1])) for split, cut in cell.windows.items()}
         targets = {split: cut.targets for split, cut in cell.windows.items()}
         fitted = ridge(inputs["train"], targets["train"], inputs["validation"], targets["validation"])
         predicted, size = fitted.predict(inputs["test"]), fitted.coefficients.size + fitted.intercept.size

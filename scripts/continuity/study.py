@@ -79,10 +79,6 @@ def _trained(stage: str, *names: str) -> Callable:
     return cut
 
 
-def _benchmark(study: "Study", keys: dict) -> dict:
-    return _trained("benchmark")(study, keys)
-
-
 def _latents(study: "Study", keys: dict) -> dict:
     part = study.config["latents"]
     cut = {"task": keys["task"], "encoder": keys["encoder"], "sequences": part["sequences"]}
@@ -161,7 +157,7 @@ RULES: dict[str, Rule] = {
     "systems_simulate": Rule("systems.py", "data/systems/{system}.parquet", ("system",), _system),
     "tasks_make": Rule("tasks.py", _run("tasks", "task"), ("task",), _task, _task_sources, writes=("tasks",)),
     "benchmark_run": Rule(
-        "benchmark.py", _run("benchmark", "task", "model"), ("task", "benchmark_model"), _benchmark, _layer_sources,
+        "benchmark.py", _run("benchmark", "task", "model"), ("task", "benchmark_model"), _trained("benchmark"), _layer_sources,
         writes=("benchmark",),
     ),
     "latents_encode": Rule(

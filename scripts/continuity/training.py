@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from continuity.network import optim_groups
+from continuity.problems import Problem
 from continuity.tables import atomic
 
 SAVE_EVERY = 20.0
@@ -77,10 +78,10 @@ class Diverged(Exception):
 
 
 def device_of(setting: str) -> str:
-    """The device that `auto`, `cpu` or `cuda` means here; asking for CUDA where there is none is a ValueError."""
+    """The device that `auto`, `cpu` or `cuda` means here; asking for CUDA where there is none is a Problem."""
     found = torch.cuda.is_available()
     if setting == "cuda" and not found:
-        raise ValueError("resources.device: cuda, but torch sees no GPU here; use auto or cpu")
+        raise Problem("resources.device: cuda, but torch sees no GPU here; use auto or cpu")
     return "cuda" if found and setting != "cpu" else "cpu"
 
 
