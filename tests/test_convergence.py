@@ -96,7 +96,10 @@ def test_every_error_is_under_its_bounds(published, small):
             known = np.isfinite(bound)
             assert known.mean() > 0.8
             assert np.all(error[known] < bound[known]), name
-        assert np.nanmax(table["margin_log10"].to_numpy()) < 0
+        for name in ("margin_log10", "margin_after_log10", "margin_next_log10"):
+            assert np.nanmax(table[name].to_numpy()) < 0
+        held = np.array(table["method"].to_pylist()) != "averaged"
+        assert np.all(np.isfinite(table["margin_after_log10"].to_numpy()) == (held & np.isfinite(table["margin_log10"].to_numpy())))
 
 
 @pytest.mark.parametrize("read", ["after", "next"])
@@ -104,6 +107,7 @@ def test_layers_read_after_the_update_stay_under_their_bounds_and_follow_the_law
     taus = 2.0 ** np.arange(-10, -2)
     table = convergence.run(6, (1, 4, 32), taus, models=("s4", "s6"), methods=("zoh", "bilinear"), read=read)
     assert np.all(table["margin_log10"].to_numpy() < 0)
+    assert np.array_equal(table["margin_log10"].to_numpy(), table[f"margin_{read}_log10"].to_numpy())
     finest = columns(table, tau=taus[0])
     assert np.mean(np.abs(finest["abs_linf"] / finest["law"] - 1) < 0.1) >= 0.85
 

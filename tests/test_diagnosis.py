@@ -109,6 +109,20 @@ def test_lipschitz_constant_of_delta_is_that_of_its_formula():
     assert torch.allclose(lipschitz_delta(layer, u), wanted, rtol=1e-10)
 
 
+@pytest.mark.parametrize("name", ["mamba2", "mamba3"])
+def test_lipschitz_constant_of_a_heads_delta_is_that_of_its_formula(name):
+    """One Delta a head: softplus(w u + b), w a row of the input projection."""
+    torch.manual_seed(0)
+    layer = build(name, 6, d_state=4, head_dim=4).double()
+    u = torch.randn(3, 5, 6, dtype=torch.float64)
+    start = 2 * 12 + 2 * 4
+    weight = layer.in_proj.weight[start : start + layer.n_heads]
+    with torch.no_grad():
+        jacobian = torch.sigmoid(u @ weight.T + layer.dt_bias).unsqueeze(-1) * weight
+        wanted = torch.linalg.matrix_norm(jacobian, ord=2)
+    assert torch.allclose(lipschitz_delta(layer, u), wanted, rtol=1e-10)
+
+
 def test_delta_never_changes_faster_than_its_lipschitz_constant():
     """Along the segment between two samples: the mean value theorem."""
     torch.manual_seed(1)
@@ -128,7 +142,7 @@ def test_every_layer_can_be_diagnosed(layer):
     table = rows_to_table("diagnosis", [{"system": "dho", "model": layer, "method": "none", "seed": 0} | row for row in rows])
     assert {row["status"] for row in table.to_pylist()} == {"ok"}
     assert {name for part in model.modules() for name in vars(part)} == before
-    assert all(("lipschitz_delta" in row) == (layer in ("s6", "mamba")) for row in rows)
+    assert all(("lipschitz_delta" in row) == (layer in ("s6", "mamba", "mamba2", "mamba3", "certified")) for row in rows)
 
 
 def test_a_wide_model_lists_the_channels_that_add_most():

@@ -20,18 +20,7 @@ TAUS = tuple(2.0 ** np.arange(-10, -1))
 MEMORY = 2**24
 BOUNDS = {"norm": "bound_log10", "lognorm": "bound_lognorm_log10", "tight": "bound_tight_log10"}
 
-NUMBERS = (
-    "scale",
-    "tau",
-    "rel_linf",
-    "rel_rmse",
-    "abs_linf",
-    *BOUNDS.values(),
-    "margin_log10",
-    "law",
-    "k_star",
-    "reference_error",
-)
+LATE = {"after": "margin_after_log10", "next": "margin_next_log10"}
 SCHEMA = TABLES["convergence"].schema
 
 
@@ -57,6 +46,7 @@ def run(
     rel_linf, rel_rmse, abs_linf: max|e|/max|y|, rms(e)/rms(y), max|e|, on the coarse grid
     bound_…_log10: the bounds on abs_linf by norm, logarithmic norm and its tight form
     margin_log10: log10(abs_linf) − bound_tight_log10, below 0 where the bound holds
+    margin_after_log10, margin_next_log10: the same of the error and the bound of the other two readings
     law: the half-sample law's prediction of abs_linf; NULL for the averaged rule, whose first-order term is zero
     k_star: the law's constant; read before the update, rel_linf = k_star tau to first order
     reference_error: estimated relative error of the reference
@@ -215,11 +205,11 @@ def _measure(system, truth, tau, stride, method, read, tolerance):
     readout = truth.readout_every(stride)
     held = method != "averaged"
     read = read if held else "before"
-    target = reference.read_out(readout, exact)
+    truly = reference.read_out(readout, exact)
     with np.errstate(all="ignore"):
         states = simulate(system, tau, exact.shape[1] - 1, method)
-        error, target = _deviation(readout, states, target, read)
-        law = _deviation(readout, exact - tau * truth.lag[:, ::stride], reference.read_out(readout, exact), read)[0]
+        error, target = _deviation(readout, states, truly, read)
+        law = _deviation(readout, exact - tau * truth.lag[:, ::stride], truly, read)[0]
         abs_linf = _largest(error)
         energy = (np.abs(target) ** 2).sum((1, 2))
         columns = dict(
@@ -233,8 +223,11 @@ def _measure(system, truth, tau, stride, method, read, tolerance):
         for kind, column in BOUNDS.items():
             columns[column] = np.broadcast_to(system.bound(kind, tau, method, read), abs_linf.shape)
         columns["margin_log10"] = np.log10(abs_linf) - columns["bound_tight_log10"]
+        for late, column in LATE.items():
+            error = _largest(_deviation(readout, states, truly, late)[0]) if held else np.nan
+            columns[column] = np.log10(error) - system.bound("tight", tau, method, late) * np.ones(len(abs_linf))
     status = np.where(~(truth.error <= tolerance), "unresolved", np.where(np.isfinite(abs_linf), "ok", "diverged"))
-    for column in ("rel_linf", "rel_rmse", "abs_linf", "margin_log10"):
+    for column in ("rel_linf", "rel_rmse", "abs_linf", "margin_log10", *LATE.values()):
         columns[column] = np.where(status == "ok", columns[column], np.nan)
     return columns | dict(status=status)
 

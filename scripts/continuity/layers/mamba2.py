@@ -51,9 +51,9 @@ class Mamba2(SequenceLayer):
         self.out_proj = nn.Linear(self.inner, d_model, bias=False)
 
     def mix(self, u, step_scale, lengths):
-        z, xBC, dt = self._project(u)
+        delta, z, xBC = self.selection(u)
         x, B, C = self._channels(self.conv(xBC, step_scale))
-        log_decay, gain = self._rates(dt, step_scale)  # (B, L, H)
+        log_decay, gain = self._rates(delta, step_scale)  # (B, L, H)
         with torch.autocast(u.device.type, enabled=False):
             x, B, C = full(x, B, C)
             v = heads(x, self.n_heads)
@@ -68,24 +68,25 @@ class Mamba2(SequenceLayer):
     def step(self, u, state, step_scale=1.0):
         past, h = state
         step_scale = self.scale(step_scale)
-        z, xBC, dt = self._project(u)
+        delta, z, xBC = self.selection(u)
         xBC, past = self.conv.step(xBC, past, step_scale)
         x, B, C = self._channels(xBC)
         x = x.unflatten(-1, (self.n_heads, -1))  # (B, H, P)
-        log_decay, gain = self._rates(dt, step_scale)
+        log_decay, gain = self._rates(delta, step_scale)
         h = torch.exp(log_decay)[..., None, None] * h + (gain.unsqueeze(-1) * x).unsqueeze(-1) * B[:, None, None]
         y = (h * C[:, None, None]).sum(-1) + self.D[:, None] * x
         return self._close(y.flatten(-2), z), (past, h)
 
-    def _project(self, u):
-        return self.in_proj(u).split([self.inner, self.inner + 2 * self.d_state, self.n_heads], -1)
+    def selection(self, u):
+        """Delta at the trained step (…, H) of samples u (…, D), the gate z, and x, B and C before their convolution."""
+        z, xBC, dt = self.in_proj(u).split([self.inner, self.inner + 2 * self.d_state, self.n_heads], -1)
+        return F.softplus(full(dt)[0] + self.dt_bias), z, xBC
 
     def _channels(self, xBC):
         return xBC.split([self.inner, self.d_state, self.d_state], -1)
 
-    def _rates(self, dt, step_scale):
+    def _rates(self, delta, step_scale):
         """Log decay and input gain of each head at every step."""
-        delta = F.softplus(full(dt)[0] + self.dt_bias)
         log_decay = -delta * torch.exp(self.A_log)
         if self.step_rule == "semigroup":
             return step_scale * log_decay, delta * step_scale * phi1(step_scale * log_decay) / phi1(log_decay)

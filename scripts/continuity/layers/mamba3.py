@@ -90,13 +90,17 @@ class Mamba3(SequenceLayer):
         y = ((S * q.unsqueeze(-1)).sum(-2) + self.D[:, None] * v).flatten(-2)
         return self.out_proj(y * F.silu(z)), (S, k, v, theta)
 
+    def selection(self, u):
+        """Delta at the trained step (…, H) of samples u (…, D), then z, v, B, C, A, trap and angle as projected."""
+        z, v, B, C, dt, A, trap, angle = self.in_proj(u).split(self.sizes, -1)
+        v, B, C, dt, A, trap, angle = full(v, B, C, dt, A, trap, angle)
+        return F.softplus(dt + self.dt_bias), z, v, B, C, A, trap, angle
+
     def _parts(self, u, step_scale):
         """z (B, L, inner); v (B, L, H, P); k, q (B, L, H, N) unrotated; log alpha, beta/alpha, gamma (B, L, H); turn
         (B, L, H, pairs).
         """
-        z, v, B, C, dt, A, trap, angle = self.in_proj(u).split(self.sizes, -1)
-        v, B, C, dt, A, trap, angle = full(v, B, C, dt, A, trap, angle)
-        delta = F.softplus(dt + self.dt_bias)
+        delta, z, v, B, C, A, trap, angle = self.selection(u)
         A = torch.full_like(A, 1e-4) if self.as_released else -F.softplus(A).clamp_min(1e-4)
         log_decay = step_scale * delta * A
         if self.step_rule == "semigroup":
