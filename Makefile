@@ -1,4 +1,4 @@
-# make study [CONFIG=config/tiny.yaml] [CORES=n] [ARGS="flags for snakemake, -n for a dry run"] · make test · make bench · make setup
+# make study [CONFIG=config/tiny.yaml] [CORES=n] [ARGS="flags for snakemake, -n for a dry run"] · make test [CORES=n] · make bench · make setup
 CONFIG ?= config/config.yaml
 CORES ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
@@ -11,7 +11,8 @@ study: setup
 	@$(BIN)/python scripts/study.py --config '$(CONFIG)' --cores $(CORES) -- $(ARGS)
 
 test: setup
-	@$(BIN)/python -m pytest $(ARGS)
+	@sh envs/setup.sh test
+	@$(BIN)/python -m pytest -n $(CORES) --dist loadgroup $(ARGS)
 
 bench: setup
 	@for file in tests/bench_*.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done

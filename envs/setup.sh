@@ -1,9 +1,11 @@
 #!/bin/sh
 # Makes .venv from envs/requirements.lock; does and says nothing where it is up to date. PYTHON chooses the interpreter.
+# `setup.sh test` adds envs/test.lock, which only the tests need.
 set -eu
 cd "$(dirname "$0")/.."
-stamp=.venv/.installed
-wanted=$(cat envs/requirements.lock pyproject.toml | cksum)
+lock=envs/${1:-requirements}.lock
+stamp=.venv/.installed${1:+-$1}
+wanted=$(cat "$lock" pyproject.toml | cksum)
 if [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$wanted" ]; then exit 0; fi
 
 fail() { echo "setup: $1" >&2; exit 2; }
@@ -21,9 +23,10 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 say() { echo "setup: $1"; }
 [ -x .venv/bin/python ] || "$python" -m venv .venv >"$log" 2>&1 || fail "cannot make .venv: $(tail -n 1 "$log")"
-say "installing $(grep -c == envs/requirements.lock) pinned packages into .venv (once; a few minutes, 2 GB)"
+case "$lock" in */test.lock) cost="1 GB";; *) cost="a few minutes, 2 GB";; esac
+say "installing $(grep -c == "$lock") pinned package(s) of $lock into .venv (once; $cost)"
 pip="env -u PYTHONPATH .venv/bin/python -m pip --disable-pip-version-check"
-if ! $pip install -q -r envs/requirements.lock >"$log" 2>&1; then
+if ! $pip install -q -r "$lock" >"$log" 2>&1; then
     if grep -qiE 'name resolution|connection|timed out|unreachable|proxy|from versions: none' "$log"; then
         fail "no package index can be reached; check the network, then run this again"
     fi

@@ -13,3 +13,10 @@ def study(tmp_path_factory):
     done = project.study()
     assert done.returncode == 0, done.stdout + done.stderr
     return project
+
+
+def pytest_collection_modifyitems(items):
+    """Tests of the finished study go to one worker, so that it is made once."""
+    for item in items:
+        if "study" in item.fixturenames:
+            item.add_marker(pytest.mark.xdist_group("study"))

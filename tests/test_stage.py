@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from continuity import locks, stage, tables
 from continuity.problems import Problem
-from continuity.runs import Ledger, digest, folder
+from continuity.runs import Ledger, digest, folder, machine
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("*.py"))
@@ -179,3 +180,10 @@ def test_jobs_share_their_lock_and_a_new_run_sees_them(tmp_path):
 def test_no_result_path_is_spelled_in_a_rule():
     for path in (ROOT / "rules").glob("*.smk"):
         assert not re.search(r"results/|tables/|\.parquet(?!\")", path.read_text().replace('"runs.parquet"', "")), path
+
+
+def test_a_gpus_determinism_setting_stands_beside_its_runs(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H200")
+    assert machine("cuda")["device"] == "cuda: H200, not deterministic"
+    monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    assert machine("cuda")["device"] == "cuda: H200, deterministic"

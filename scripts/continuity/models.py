@@ -5,6 +5,7 @@ import torch
 from continuity.native import BACKEND
 from continuity.network import SequenceModel
 from continuity.problems import Problem
+from continuity.scan import triton_agrees
 
 
 def build_model(model: dict, sizes: dict, **ends) -> SequenceModel:
@@ -17,6 +18,7 @@ def build_model(model: dict, sizes: dict, **ends) -> SequenceModel:
 
 
 def backend(model: torch.nn.Module) -> str:
-    """The kernels that `model` runs on: torch's alone on a GPU, with compiled loops where numba is installed on a CPU."""
+    """The kernels that `model` runs on: torch's, with numba's compiled loops on a CPU and Triton's on a GPU where they run."""
     device = next(model.parameters()).device.type
-    return "torch" if device != "cpu" or BACKEND == "torch" else f"torch, {BACKEND}"
+    compiled = BACKEND if device == "cpu" else "triton" if device == "cuda" and triton_agrees() else "torch"
+    return "torch" if compiled == "torch" else f"torch, {compiled}"

@@ -40,7 +40,11 @@ def machine(device: str = "cpu") -> dict:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             versions[name] = "absent"
-    name = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+    if device == "cuda":
+        kind = "deterministic" if torch.are_deterministic_algorithms_enabled() else "not deterministic"
+        name = f"{torch.cuda.get_device_name()}, {kind}"
+    else:
+        name = platform.processor() or platform.machine()
     return {
         "device": f"{device}: {name}",
         "threads": torch.get_num_threads() if torch else None,

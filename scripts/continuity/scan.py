@@ -3,9 +3,14 @@
 
     h_k = a(delta_k A) h_{k-1} + b(delta_k A) delta_k B_k u_k,    y_k = C_k h_k + D u_k
 
-`scan_plain` writes the recurrence in torch. `selective_scan` picks the compiled loop of `scan_kernels` where it can:
-one pass forward that keeps the state at every 32nd step only, and one pass backward that recomputes the states between.
+`scan_plain` writes the recurrence in torch. `selective_scan` picks the compiled loop of `scan_kernels` (CPU) or
+`scan_triton` (GPU) where it can: one pass forward that keeps the state at every 32nd step only, and one pass backward that
+recomputes the states between.
 """
+
+import warnings
+from functools import cache
+from importlib.util import find_spec
 
 import torch
 
@@ -14,9 +19,44 @@ from continuity.discretization import check_rule, coefficients, phi1
 
 
 def backend(u: torch.Tensor, A: torch.Tensor) -> str:
-    """Name of the computation `selective_scan` uses for such inputs: "numba" or "torch"."""
-    compiled = native.HAVE_NUMBA and u.device.type == "cpu" and not A.is_complex()
-    return "numba" if compiled else "torch"
+    """Name of the computation `selective_scan` uses for such inputs: "numba", "triton" or "torch"."""
+    if A.is_complex():
+        return "torch"
+    if u.device.type == "cpu":
+        return "numba" if native.HAVE_NUMBA else "torch"
+    return "triton" if u.device.type == "cuda" and triton_agrees() else "torch"
+
+
+@cache
+def triton_agrees(device: str = "cuda") -> bool:
+    """Whether the Triton kernels run on `device` and give, with their gradients, what `scan_plain` gives; tried once, on
+    a small scan. Warns, and the plain recurrence runs instead, where Triton is there but fails.
+    """
+    if find_spec("triton") is None:
+        return False
+    try:
+        from continuity.scan_triton import triton_scan
+
+        draw = torch.Generator().manual_seed(0)
+        shapes = ((2, 37, 5), (2, 37, 5), (5, 3), (2, 37, 3), (2, 37, 3))
+        values = [torch.rand(shape, generator=draw).to(device) for shape in shapes]
+        values[2] = -2 * values[2]
+        found = [_with_gradients(scan, values) for scan in (triton_scan, scan_plain)]
+        apart = [float((a - b).abs().max() / b.abs().max()) for a, b in zip(*found, strict=True)]
+        if max(apart) < 1e-3:
+            return True
+        reason = f"it differs from the plain recurrence by {max(apart):.1g} of the largest value"
+    except Exception as error:  # whatever a compiler or a driver raises
+        reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+    warnings.warn(f"the Triton scan is not used, the plain recurrence runs instead: {reason}", stacklevel=2)
+    return False
+
+
+def _with_gradients(scan, values):
+    """Output of a scan and the gradients of its sum of squares."""
+    values = [value.detach().requires_grad_() for value in values]
+    y = scan(*values)[0]
+    return [y.detach(), *torch.autograd.grad(y.square().sum(), values)]
 
 
 def check_shapes(u, delta, A, B, C, D) -> None:
@@ -44,8 +84,8 @@ def selective_scan(u, delta, A, B, C, D=None, discretization="zoh", state=None, 
     Args: u, delta (B, L, D); A (D, N); B, C (B, L, N); D (D,) or None; discretization zoh, bilinear, euler or averaged;
     state (B, D, N) before the first step. With `averaged` the first sample leaves the state as it is.
     Returns y (B, L, D), and the last state (B, D, N) with `return_state`. Computed in float32 at least, so that
-    autocast does not reach it; float64 input gives float64. Real A on a CPU runs compiled where numba is installed
-    (`backend`). Raises ValueError for shapes that do not fit and for an unknown rule.
+    autocast does not reach it; float64 input gives float64. Real A runs compiled, on a CPU by numba and on a GPU by
+    Triton, where those are installed (`backend`). Raises ValueError for shapes that do not fit and for an unknown rule.
     """
     check_rule(discretization, who="selective_scan")
     check_shapes(u, delta, A, B, C, D)
@@ -54,10 +94,15 @@ def selective_scan(u, delta, A, B, C, D=None, discretization="zoh", state=None, 
         real = torch.float64 if dtype in (torch.float64, torch.complex128) else torch.float32
         u, delta = u.to(real), delta.to(real)
         A, B, C = A.to(dtype), B.to(dtype), C.to(dtype)
-        if backend(u, A) == "numba":
+        kernel = backend(u, A)
+        if kernel == "numba":
             from continuity.scan_kernels import KERNEL_RULES, compiled_scan
 
             y, last = compiled_scan(u, delta, A, B, C, KERNEL_RULES[discretization], state)
+        elif kernel == "triton":
+            from continuity.scan_triton import triton_scan
+
+            y, last = triton_scan(u, delta, A, B, C, discretization, state)
         else:
             y, last = scan_plain(u, delta, A, B, C, discretization, state)
         if D is not None:
