@@ -32,9 +32,8 @@ def decayed_attention(q, k, v, log_decay=None, weight=None, own=None):
         return sum_scan(q, k, v)
     ones = v.new_ones(v.shape[:3])
     decay = ones if log_decay is None else torch.exp(log_decay)
-    zeros = torch.zeros_like(ones)
-    rest = zeros if own is None else own - weight
-    return _scan(q, k, v, decay.unsqueeze(-1), zeros, ones if weight is None else weight, rest)
+    rest = torch.zeros_like(ones) if own is None else own - weight
+    return _scan(q, k, v, decay.unsqueeze(-1), None, ones if weight is None else weight, rest)
 
 
 def delta_rule(q, k, v, erase, write, log_decay=None):
@@ -51,18 +50,21 @@ def channel_decayed_attention(q, k, v, log_decay):
     if not compiled(q):
         return chunked.channel_decayed_attention(q, k, v, log_decay)
     ones = v.new_ones(v.shape[:3])
-    zeros = torch.zeros_like(ones)
-    return _scan(q, k, v, torch.exp(log_decay), zeros, ones, zeros)
+    return _scan(q, k, v, torch.exp(log_decay), None, ones, torch.zeros_like(ones))
 
 
 @njit(fastmath=_FAST)
 def _read(S, q, k, v, a, e, w, r, x, recalled, out):
-    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0."""
+    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0.
+
+    e is None: nothing is erased, and recalled is left alone.
+    """
     zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
     overlap = zero
     for c in range(v.shape[0]):
-        recalled[c] = zero
         out[c] = zero
+        if e is not None:
+            recalled[c] = zero
     for i in range(0, k.shape[0], 4):
         overlap += k[i] * q[i] + k[i + 1] * q[i + 1] + k[i + 2] * q[i + 2] + k[i + 3] * q[i + 3]
         a0, a1, a2, a3 = a[m * i], a[m * (i + 1)], a[m * (i + 2)], a[m * (i + 3)]
@@ -70,10 +72,13 @@ def _read(S, q, k, v, a, e, w, r, x, recalled, out):
         q0, q1, q2, q3 = a0 * q[i], a1 * q[i + 1], a2 * q[i + 2], a3 * q[i + 3]
         for c in range(v.shape[0]):
             s0, s1, s2, s3 = S[i, c], S[i + 1, c], S[i + 2, c], S[i + 3, c]
-            recalled[c] += k0 * s0 + k1 * s1 + k2 * s2 + k3 * s3
             out[c] += q0 * s0 + q1 * s1 + q2 * s2 + q3 * s3
+            if e is not None:
+                recalled[c] += k0 * s0 + k1 * s1 + k2 * s2 + k3 * s3
     for c in range(v.shape[0]):
-        x[c] = w * v[c] - e * recalled[c]
+        x[c] = w * v[c]
+        if e is not None:
+            x[c] -= e * recalled[c]
         out[c] += overlap * (x[c] + r * v[c])
 
 
@@ -97,13 +102,14 @@ def _forward(first, last, q, k, v, a, e, w, r, kept, x, recalled, out):
             for t in range(v.shape[2]):
                 if t % CHUNK == 0:
                     kept[b, h, t // CHUNK] = S
+                et = None if e is None else e[b, h, t]
                 _read(
                     S,
                     q[b, hq, t],
                     k[b, hk, t],
                     v[b, h, t],
                     a[b, h, t],
-                    e[b, h, t],
+                    et,
                     w[b, h, t],
                     r[b, h, t],
                     x[b, h, t],
@@ -115,8 +121,11 @@ def _forward(first, last, q, k, v, a, e, w, r, kept, x, recalled, out):
 
 
 @njit(fastmath=_FAST)
-def _retreat(G, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars, dx):
-    """Gradients of one step. S (K, V) is the state before it; G is dL/dS_i on entry, dL/dS_(i-1) on exit."""
+def _retreat(G, early, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars, dx):
+    """Gradients of one step. S (K, V) is the state before it, G is dL/dS_i, `early` becomes dL/dS_(i-1).
+
+    e is None: nothing is erased; da is None: the decay needs no gradient.
+    """
     zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
     overlap, through = zero, zero
     for c in range(v.shape[0]):
@@ -130,32 +139,49 @@ def _retreat(G, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars
     de, dw, dr = zero, zero, zero
     for c in range(v.shape[0]):
         dx[c] += overlap * do[c]
-        de -= dx[c] * recalled[c]
+        if e is not None:
+            de -= dx[c] * recalled[c]
         dw += dx[c] * v[c]
         dr += overlap * do[c] * v[c]
         dv[c] += w * dx[c] + overlap * r * do[c]
+        if e is not None:
+            dx[c] *= e
     scalars[0], scalars[1], scalars[2] = de, dw, dr
-    for i in range(k.shape[0]):
-        ai, ki, qi = a[m * i], k[i], q[i]
-        sum_k, sum_q, sum_a = zero, zero, zero
+    for i in range(0, k.shape[0], 2):  # two rows at a time share their loads
+        a0, k0, q0, a1, k1, q1 = a[m * i], k[i], q[i], a[m * (i + 1)], k[i + 1], q[i + 1]
+        sum_k0, sum_q0, sum_a0, sum_k1, sum_q1, sum_a1 = zero, zero, zero, zero, zero, zero
         for c in range(v.shape[0]):
-            erased = e * dx[c]
-            g = G[i, c]
-            R = ai * S[i, c]
-            sum_k += g * x[c] - R * erased
-            sum_q += R * do[c]
-            g += qi * do[c] - ki * erased
-            sum_a += g * S[i, c]
-            G[i, c] = ai * g
-        dk[i] += sum_k + qi * through
-        dq[i] += sum_q + ki * through
-        da[m * i] += sum_a
+            g0, g1 = G[i, c], G[i + 1, c]
+            R0, R1 = a0 * S[i, c], a1 * S[i + 1, c]
+            sum_k0 += g0 * x[c]
+            sum_k1 += g1 * x[c]
+            sum_q0 += R0 * do[c]
+            sum_q1 += R1 * do[c]
+            g0 += q0 * do[c]
+            g1 += q1 * do[c]
+            if e is not None:
+                sum_k0 -= R0 * dx[c]
+                sum_k1 -= R1 * dx[c]
+                g0 -= k0 * dx[c]
+                g1 -= k1 * dx[c]
+            if da is not None:
+                sum_a0 += g0 * S[i, c]
+                sum_a1 += g1 * S[i + 1, c]
+            early[i, c] = a0 * g0
+            early[i + 1, c] = a1 * g1
+        dk[i] += sum_k0 + q0 * through
+        dk[i + 1] += sum_k1 + q1 * through
+        dq[i] += sum_q0 + k0 * through
+        dq[i + 1] += sum_q1 + k1 * through
+        if da is not None:
+            da[m * i] += sum_a0
+            da[m * (i + 1)] += sum_a1
 
 
 @njit(fastmath=_FAST)
 def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, dv, da, de, dw, dr):
     K, V, length = k.shape[3], v.shape[3], v.shape[2]
-    before, G = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype)
+    before, G, early = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype), np.empty((K, V), v.dtype)
     dx, scalars = np.empty(V, v.dtype), np.empty(3, v.dtype)
     for b in range(first, last):
         for h in range(v.shape[1]):
@@ -167,14 +193,17 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, d
                 for t in range(start, stop - 1):
                     _write(before[t - start], k[b, hk, t], a[b, h, t], x[b, h, t], before[t - start + 1])
                 for t in range(stop - 1, start - 1, -1):
+                    et = None if e is None else e[b, h, t]
+                    dat = None if da is None else da[b, h, t]
                     _retreat(
                         G,
+                        early,
                         before[t - start],
                         q[b, hq, t],
                         k[b, hk, t],
                         v[b, h, t],
                         a[b, h, t],
-                        e[b, h, t],
+                        et,
                         w[b, h, t],
                         r[b, h, t],
                         x[b, h, t],
@@ -183,16 +212,21 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, d
                         dq[b, hq, t],
                         dk[b, hk, t],
                         dv[b, h, t],
-                        da[b, h, t],
+                        dat,
                         scalars,
                         dx,
                     )
-                    de[b, h, t], dw[b, h, t], dr[b, h, t] = scalars[0], scalars[1], scalars[2]
+                    G, early = early, G
+                    if de is not None:
+                        de[b, h, t] = scalars[0]
+                    dw[b, h, t], dr[b, h, t] = scalars[1], scalars[2]
 
 
 @torch.compiler.disable
 def _scan(q, k, v, a, e, w, r):
-    """o of the module's head; a (B, H, L, K) or (B, H, L, 1). Keys are padded to a multiple of four channels."""
+    """o of the module's head; a (B, H, L, K) or (B, H, L, 1), e None where nothing is erased. Keys are padded to a
+    multiple of four channels.
+    """
     more = -k.shape[-1] % 4
     if more:
         q, k = F.pad(q, (0, more)), F.pad(k, (0, more))
@@ -200,16 +234,19 @@ def _scan(q, k, v, a, e, w, r):
     return _MatrixScan.apply(q, k, v, a, e, w, r)
 
 
+def _numpy(tensors):
+    return (None if t is None else t.detach().numpy() for t in tensors)
+
+
 class _MatrixScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, *inputs):
-        inputs = tuple(x.contiguous() for x in inputs)
+        inputs = tuple(x if x is None else x.contiguous() for x in inputs)
         k, v = inputs[1], inputs[2]
         batch, n_heads, length, width = v.shape
         kept = v.new_empty(batch, n_heads, -(-length // CHUNK), k.shape[3], width)
         x, recalled, out = (torch.empty_like(v) for _ in range(3))
-        arrays = (t.detach().numpy() for t in (*inputs, kept, x, recalled, out))
-        over_batch(_forward, batch, torch.get_num_threads(), *arrays)
+        over_batch(_forward, batch, torch.get_num_threads(), *_numpy((*inputs, kept, x, recalled, out)))
         ctx.save_for_backward(*inputs, kept, x, recalled)
         return out
 
@@ -217,7 +254,8 @@ class _MatrixScan(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx, do):
         *inputs, kept, x, recalled = ctx.saved_tensors
-        grads = [torch.zeros_like(t) for t in inputs]
-        arrays = (t.detach().numpy() for t in (*inputs, kept, x, recalled, do.contiguous(), *grads))
+        wanted = [True] * 3 + list(ctx.needs_input_grad[3:5]) + [True] * 2
+        grads = [torch.zeros_like(t) if want else None for t, want in zip(inputs, wanted, strict=True)]
+        arrays = _numpy((*inputs, kept, x, recalled, do.contiguous(), *grads))
         over_batch(_backward, do.shape[0], torch.get_num_threads(), *arrays)
         return tuple(grads)
