@@ -23,6 +23,9 @@ include: "rules/mixtures.smk"
 include: "rules/forecast.smk"
 include: "rules/convergence.smk"
 include: "rules/refinement.smk"
+include: "rules/curriculum.smk"
+include: "rules/dissipation.smk"
+include: "rules/stability.smk"
 include: "rules/report.smk"
 
 

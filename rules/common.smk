@@ -60,6 +60,8 @@ wildcard_constraints:
     task="[^/]+",
     model="[^/]+",
     encoder="[^/]+",
+    dataset="[^/]+",
+    host="[^/]+",
 
 
 localrules:

@@ -1,4 +1,7 @@
-# Claims with verdicts, figures, one page, one database.
+# Claims with verdicts, figures, one page, one database. `--report FILE` shows them in Snakemake's own report too.
+report: "captions/study.rst"
+
+
 rule runs:
     input:
         STUDY.sidecars(),
@@ -36,6 +39,13 @@ rule figures:
         STUDY.measured(),
     output:
         listing=STUDY.output("figures"),
+        pictures=report(
+            directory(STUDY.beside("figures", "svg")),
+            patterns=["{figure}.svg"],
+            caption="captions/figure.rst",
+            category="Figures",
+            labels={"stage": "{figure}"},
+        ),
     log:
         STUDY.log("figures"),
     conda:
@@ -44,7 +54,7 @@ rule figures:
         cfg=cfg("figures"),
         code=code("figures"),
     shell:
-        f"{STAGE}/figures.py {IDENTITY} --files {{input:q}} --listing {{output.listing:q}} {LOGGED}"
+        f"{STAGE}/figures.py {IDENTITY} --files {{input:q}} --listing {{output.listing:q}} --pictures {{output.pictures:q}} {LOGGED}"
 
 
 rule catalog:
@@ -68,7 +78,12 @@ rule report:
         tables=STUDY.tables(),
         figures=STUDY.output("figures"),
     output:
-        page=STUDY.output("report"),
+        page=report(
+            STUDY.output("report"),
+            caption="captions/page.rst",
+            category="Verdicts",
+            labels={"file": "the page"},
+        ),
     log:
         STUDY.log("report"),
     conda:

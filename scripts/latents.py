@@ -14,14 +14,15 @@ def encoder(job: stage.Job, task: tasks.Task):
     if cfg["encoder"] == "random":
         seed_everything(cfg["seed"])
         return latents.embedding(build_model(cfg["model"], cfg["network"], **ends(task)))
+    _, at, depth = cfg["encoder"].partition("@")
     model = build_model(cfg["model"], cfg["network"], **ends(task))
     model.load_state_dict(torch.load(job.listed[0], weights_only=True))
-    return latents.embedding(model)
+    return latents.states(model, int(depth)) if at else latents.embedding(model)
 
 
 def work(job: stage.Job) -> None:
     one_thread()
-    task = tasks.read(job.inputs["sequences"])
+    task = tasks.read(job.inputs["sequences"], "test", job.cfg["sequences"])
     latents.write(task, "test", job.cfg["sequences"], encoder(job, task), job.outputs["latents"], job.identity)
 
 

@@ -4,7 +4,10 @@ import argparse
 import os
 import sys
 
-from continuity import config, study
+from continuity import config, record, study
+
+LOOKING = ("-n", "--dry", "--report", "--summary", "--detailed-summary", "--lint", "--list", "-l", "-D", "-h", "--help")
+"""Beginnings of snakemake's flags with which nothing runs."""
 
 
 def main() -> None:
@@ -14,7 +17,10 @@ def main() -> None:
     parse.add_argument("flags", nargs="*", help="flags for snakemake, after --")
     arguments = parse.parse_args()
     with study.exits():
-        study.Study(config.load(arguments.config)).check()
+        asked = study.Study(config.load(arguments.config))
+        asked.check()
+    if not any(flag.startswith(LOOKING) for flag in arguments.flags):
+        record.keep(asked, arguments.config, arguments.cores)
     command = [sys.executable, "-m", "snakemake"]
     if not os.path.samefile(arguments.config, config.DEFAULT):
         command += ["--configfile", arguments.config]

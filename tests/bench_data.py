@@ -1,11 +1,14 @@
-"""Speed of trajectories, of the task metric and of ListOps, as ratios within this run. Prints `name: ratio x`."""
+"""Speed of trajectories, of the task metric and of the generators, as ratios within this run. Prints `name: ratio x`."""
 
 import math
+import os
+import subprocess
+import sys
 import time
 
 import numpy as np
 from continuity import metric, pairs, systems
-from continuity.tasks import listops
+from continuity.tasks import listops, pathfinder
 
 STEP, STEPS, PATHS = 0.01, 1040, 20_000
 
@@ -95,10 +98,23 @@ def trees() -> None:
     print(f"listops samples a second on one core over the 2,000 asked of two: {2000 / spent / 2000:.1f} x")
 
 
+def contours() -> None:
+    spent = seconds(lambda: pathfinder.generate(0, "train", 0, 500))
+    print(f"pathfinder images of 32 x 32 a second on one core over the 500 asked of two: {500 / spent / 500:.1f} x")
+    code = (
+        "import time; from continuity.tasks import pathfinder; start = time.perf_counter();"
+        "pathfinder.generate(0, 'train', 0, 3); print(time.perf_counter() - start)"
+    )
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    plain = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    print(f"pathfinder compiled over plain Python: {float(plain.stdout) / 3 / (spent / 500):.0f} x")
+
+
 def main() -> None:
     trajectories()
     similarities()
     trees()
+    contours()
 
 
 if __name__ == "__main__":

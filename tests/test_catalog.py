@@ -3,6 +3,9 @@
 import io
 import json
 import math
+import os
+import subprocess
+import sys
 from collections import defaultdict
 
 import duckdb
@@ -11,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import synthetic
-from continuity import catalog, sandbox, tables
+from continuity import catalog, cli, dictionary, sandbox, tables
 from scipy import stats
 
 
@@ -61,11 +64,68 @@ def test_a_study_of_an_older_version_has_its_new_columns_empty(tmp_path):
     assert catalog.open_tables(made).sql("SELECT count(null_mu), count(*) FROM score").fetchall() == [(0, len(old))]
 
 
+def test_the_list_of_columns_says_what_an_older_version_did_not_write(tmp_path, capfd):
+    made = synthetic.write(tmp_path / "old")
+    pq.write_table(pq.read_table(made / "score.parquet").drop_columns(["null_mu"]), made / "score.parquet")
+    cli.main(["query", "--study", "old", "--results", str(tmp_path)])
+    assert capfd.readouterr().err == "table score was made by an older version: null_mu missing\n"
+
+
 def test_a_torn_file_is_named(tmp_path):
     made = synthetic.write(tmp_path)
     (made / "score.parquet").write_bytes(b"PAR1 torn")
     with pytest.raises(catalog.QueryError, match="score.parquet: unreadable"):
         catalog.query("SELECT 1", made)
+
+
+def test_a_file_of_another_kind_is_named(tmp_path):
+    made = synthetic.write(tmp_path)
+    pq.write_table(pa.table({"task": ["a"], "mu": ["much"]}), made / "score.parquet")
+    with pytest.raises(catalog.QueryError, match="score.parquet: not a score table .*much"):
+        catalog.query("SELECT 1", made)
+
+
+def test_a_study_may_lie_in_a_folder_of_any_name(tmp_path):
+    made = synthetic.write(tmp_path / "it's [a] study? *")
+    synthetic.write(tmp_path / "it's a study")
+    assert catalog.query("SELECT count(*) AS n FROM score", made).to_pylist() == [
+        {"n": len(pq.read_table(made / "score.parquet"))}
+    ]
+
+
+def test_opening_a_study_looks_into_no_run_folder(tmp_path, monkeypatch):
+    """However many runs there are, a study is opened by its joined tables alone."""
+    made = synthetic.write(tmp_path / "results" / "invented")
+    for i in range(200):
+        (made / "forecast" / f"model=m{i}" / "seed=0").mkdir(parents=True)
+    seen = []
+    for name in ("scandir", "listdir"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda path=".", real=real: seen.append(str(path)) or real(path))
+    with catalog.connect(results=tmp_path / "results") as connection:
+        assert connection.sql("SELECT count(*) > 0 FROM forecast").fetchall() == [(True,)]
+    assert seen and not [path for path in seen if "model=" in path]
+
+
+def test_a_query_needs_no_pandas(study):
+    """It is installed, and importing it would take as long as the whole query."""
+    code = (
+        "import io, sys; from continuity import sandbox\n"
+        f"answer = sandbox._serve({{'sql': 'FROM score', 'tables_dir': {str(study)!r}, 'seconds': 9, 'memory_mb': 256, 'result_mb': 9}})\n"
+        "for format in ('table', 'csv', 'json', None):\n    sandbox._give(answer, format, io.BytesIO())\n"
+        "sys.exit('pandas' in sys.modules or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_the_asking_side_reads_no_table_itself(study):
+    code = (
+        "import sys; from continuity import cli\n"
+        f"cli.main(['query', 'SELECT 1 AS one', '--study', 'invented', '--results', {str(study.parents[1])!r}, '--format', 'csv'])\n"
+        "sys.exit('duckdb' in sys.modules or 'pyarrow' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "one\n1\n")
 
 
 def test_connect_finds_the_newest_study_and_answers_as_a_data_frame(study, monkeypatch):
@@ -83,6 +143,20 @@ def test_results_are_found_from_below_and_a_wrong_study_names_the_right_one(stud
         catalog.find_study(study.parents[1], "invneted")
     with pytest.raises(catalog.QueryError, match="holds no study"):
         catalog.find_study(tmp_path)
+
+
+def test_the_page_of_all_columns_is_that_of_todays_tables():
+    """Otherwise run: .venv/bin/python -m continuity.dictionary"""
+    assert dictionary.PAGE.read_text(encoding="utf-8") == dictionary.page()
+
+
+def test_the_page_of_all_columns_names_every_table_view_and_column():
+    page = dictionary.page()
+    for name, table in tables.TABLES.items():
+        section = page[page.index(f"## {name} (table)") :].split("\n## ")[0]
+        for column in table.columns:
+            assert f"| `{column.name}` | {catalog.TYPES[column.type].lower()} | {column.unit}" in section
+    assert all(f"## {name} (view)" in page for name, _ in catalog.view_files())
 
 
 # ---------------------------------------------------------------- aggregates against independent computations
@@ -286,6 +360,13 @@ def test_every_format_gives_the_same_rows(study):
     assert lines[0] == "task,encoder,mu" and len(lines) == len(answer) + 1
     assert lines[1].startswith('"<script>alert(""task"")')
     assert len(catalog.render(answer, "table").decode().splitlines()) == len(answer) + 2
+
+
+@pytest.mark.parametrize("format", catalog.FORMATS)
+def test_the_command_gives_what_python_gives(study, capfdbinary, format):
+    sql = "SELECT task, encoder, mu FROM score ORDER BY ALL"
+    cli.main(["query", sql, "--study", "invented", "--results", str(study.parents[1]), "--format", format])
+    assert capfdbinary.readouterr().out == catalog.render(catalog.query(sql, study), format)
 
 
 def test_control_characters_of_a_name_do_not_reach_the_terminal():

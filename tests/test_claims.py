@@ -1,5 +1,6 @@
 """Claims: rules, intervals and Holm's correction on known numbers, and every claim of config/claims.yaml on a study."""
 
+import json
 import math
 import re
 from pathlib import Path
@@ -110,6 +111,9 @@ def test_a_sample_of_logarithms_is_shown_as_a_ratio(study):
         ({"sql": "SELECT 1.0 AS estimate, NULL AS low, NULL AS high"}, "no interval: too few runs"),
         ({"sql": "SELECT 'nan'::DOUBLE AS estimate"}, "not measured"),
         ({"sql": "SELECT 1.0 AS estimate, 0.5 AS low, 1.5 AS high", "rule": {"near": 1}}, "a rule is above, below or within"),
+        ({"sql": "SELECT 1.0 AS estimate, 0.5 AS low, 1.5 AS high", "rule": {"above": "much"}}, "a rule holds numbers"),
+        ({"sql": "SELECT 'much' AS estimate, 0.5 AS low, 1.5 AS high"}, "not measured"),
+        ({"sql": "SELECT 1.0 AS estimate, 0.5 AS low, 1.5 AS high", "fit": "SELECT broken"}, "not measured: Binder Error"),
         ({"sql": "SELECT 1", "tables": ["curriculum"]}, "not run: this study has no table curriculum"),
         ({"sample": "SELECT 1.0 AS x"}, "too few for an interval"),
     ],
@@ -129,9 +133,26 @@ def test_an_unknown_key_and_a_double_name_are_refused(tmp_path):
     (tmp_path / "c.yaml").write_text("claims: [{claim: a, sqll: SELECT 1}]")
     with pytest.raises(claims.ClaimError, match="unknown key sqll"):
         claims.read(tmp_path / "c.yaml")
-    (tmp_path / "c.yaml").write_text("claims: [{claim: a, sql: SELECT 1}, {claim: a, sql: SELECT 2}]")
-    with pytest.raises(claims.ClaimError, match="stands there twice"):
+    entry = json.dumps(_entry(sql="SELECT 1"))
+    (tmp_path / "c.yaml").write_text(f"claims: [{entry}, {entry}]")
+    with pytest.raises(claims.ClaimError, match="claim c stands there twice"):
         claims.read(tmp_path / "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("claims: [{claim: a, sql: SELECT 1}]", "claim 'a': stage, statement, source, published, tables, rule missing"),
+        ("claims: [{claim: '{x}', each: [{y: 1}], sql: SELECT 1}]", "not a file of claims: 'x'"),
+        ("claims: [a", "not a file of claims: "),
+        ("- a", "not a file of claims: "),
+    ],
+)
+def test_a_file_that_holds_no_claims_is_one_line(tmp_path, text, said):
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(claims.ClaimError) as refused:
+        claims.read(tmp_path / "c.yaml")
+    assert said in str(refused.value) and str(refused.value).startswith(str(tmp_path)) and "\n" not in str(refused.value)
 
 
 # ---------------------------------------------------------------- the claims of the papers

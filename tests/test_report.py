@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import synthetic
 from continuity import alignment, catalog, claims, figures, report, tables
+from continuity.cli import main
 from scipy import stats
 
 SETTINGS = {"study": "invented", "score": {"max_lag": 16}, "forecast": {"seeds": [0, 1, 2], "note": "<b>bold</b>"}}
@@ -351,7 +352,7 @@ def test_empty_tables_torn_tables_and_older_tables_are_said(tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "its table score has no rows" in page
     assert "Table forecast is left out" in page
-    assert "Table benchmark was made by an older version: parameters shown as empty." in page
+    assert "Table benchmark was made by an older version: column parameters missing, shown as empty." in page
     assert "Test accuracy" in page and "The figure has not been drawn." in page
 
 
@@ -365,3 +366,87 @@ def test_two_studies_stand_side_by_side(folder, tmp_path):
     assert page.count('<div class="pair two">') == 10
     assert page.count("This stage is not in the study (no table refinement).") == 1
     assert read.open == []
+
+
+def test_verdicts_estimates_and_intervals_of_both_studies_stand_side_by_side(tmp_path):
+    row = {"stage": "score", "statement": "s", "source": "A", "published": "1", "sql": "SELECT 1", "p_value": None}
+    verdicts = {
+        "one": [("agreed", "supported", 0.111, "r"), ("turned", "supported", 0.222, "r"), ("first", "supported", 0.333, "r"),
+                ("second", "inconclusive", None, "not run: x")],
+        "two": [("agreed", "supported", 0.444, "r"), ("turned", "contradicted", 0.555, "r"), ("first", "inconclusive", None, "not run: x"),
+                ("second", "supported", 0.666, "r")],
+    }  # fmt: skip
+    for study, rows in verdicts.items():
+        full = [row | {"claim": claim, "number": i, "verdict": verdict, "estimate": x, "low": x and x - 0.1, "high": x and x + 0.1,
+                       "reason": reason, "scale": f"size of {study}"} for i, (claim, verdict, x, reason) in enumerate(rows)]  # fmt: skip
+        tables.write("claims", full, tmp_path / study / "tables" / "claims.parquet")
+    report.render(tmp_path / "one/tables", tmp_path, {"study": "one"}, tmp_path / "r.html", against=("two", tmp_path / "two"))
+    page = (tmp_path / "r.html").read_text()
+    read = Reader(page)
+    cells = read.tables["What this study measured, claim by claim"]
+    assert [(c[1], c[3]) for c in cells] == [
+        ("0.111 0.0110 to 0.211", "✓ supported 0.444 0.344 to 0.544size of two"),
+        ("0.222 0.122 to 0.322", "✕ contradicted 0.555 0.455 to 0.655size of two"),
+        ("0.333 0.233 to 0.433", "? inconclusive –size of two"),
+    ]
+    assert "Both studies measure 2 claims and decide 1 of them alike; one alone measures 1, two alone 1." in page
+    changed = re.search(r'<ul class="different".*?</ul>', page, re.S).group()
+    assert changed.count("<li>") == 1 and "turned" in changed and "0.455 to 0.655" in changed
+
+
+# ---------------------------------------------------------------- the command
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """Two small studies, and a working directory beside them."""
+    for name, seed in (("one", 0), ("two", 1)):
+        _study(tmp_path / "results" / name, figures_too=(), seed=seed)
+    tables.write_stamp(tmp_path / "results/one/report.html", json.dumps({"study": "one", "score": {"max_lag": 12}}), "c0de")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("CONTINUITY_RESULTS", raising=False)
+    return tmp_path / "results"
+
+
+def _refused(capsys, *command):
+    with pytest.raises(SystemExit) as left:
+        main(["report", *command])
+    assert left.value.code == 2
+    return capsys.readouterr().err.strip()
+
+
+def test_the_command_writes_one_study_beside_another_here(results, capsys):
+    main(["report", "--study", "one", "--against", "two"])
+    assert capsys.readouterr().out.startswith("report-one-against-two.html: ")
+    page = (results.parent / "report-one-against-two.html").read_text()
+    assert "Study <strong>one</strong> beside study <strong>two</strong>" in page and "Both studies measure" in page
+    assert "max_lag: 12" in page, "the settings that the study's own page was made with"
+    assert not (results / "one/report.html").exists()
+
+
+def test_the_command_writes_one_study_to_a_file_of_choice(results, capsys):
+    main(["report", "--study", "two", "--output", "mine/page.html"])
+    page = (results.parent / "mine/page.html").read_text()
+    assert "<title>Continuity study: two</title>" in page and "beside study" not in page
+
+
+def test_what_the_command_cannot_do_is_one_line(results, capsys):
+    assert _refused(capsys, "--study", "one", "--against", "tow") == f"no study 'tow' in {results}; did you mean 'two'?"
+    assert "that is the same study" in _refused(capsys, "--study", "one", "--against", "one")
+    assert "choose another --output" in _refused(capsys, "--study", "one", "--output", "results/one/report.html")
+    (results.parent / "file").write_text("")
+    assert "\n" not in _refused(capsys, "--study", "one", "--output", "file/page.html")
+    assert sorted(path.name for path in results.parent.iterdir()) == ["file", "results"]
+
+
+# ---------------------------------------------------------------- Snakemake's own report
+
+
+def test_snakemakes_own_report_holds_the_page_and_every_figure_with_caption_and_category(study):
+    done = study.study("--report", "own.html")
+    assert done.returncode == 0, done.stderr
+    text = (study.folder / "own.html").read_text()
+    drawn = {path.stem for path in (study.folder / "results/tiny/figures").glob("*.png")}
+    captioned = set(re.findall(r"Figure of stage <strong>(\w+)</strong> in study <strong>tiny</strong>", text))
+    assert captioned == drawn >= {"study", "score", "forecast"}
+    assert '"Figures"' in text and '"Verdicts"' in text and "The page of study <strong>tiny</strong>" in text

@@ -5,12 +5,11 @@ column. `query` answers one SELECT in a process of its own that can reach neithe
 """
 
 import csv
-import difflib
+import functools
 import io
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -19,12 +18,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from continuity import student, tables
-from continuity.problems import Problem
+from continuity.places import QueryError, find_results, find_study, hint
+from continuity.question import TOO_LARGE, ask
 
 SQL = resources.files("continuity") / "sql"
 FORMATS = ("table", "csv", "json", "parquet")
 BASELINES = ("persistence", "ridge", "mlp")
 DEGREES = 1000
+TYPES = {"text": "VARCHAR", "int": "BIGINT", "float": "DOUBLE", "bool": "BOOLEAN"}
 AIDS = {
     "t_quantiles": (
         "one number of degrees of freedom",
@@ -32,47 +33,9 @@ AIDS = {
     ),
     "baselines": ("one baseline of the forecast", {"model": ("", "a model of the forecast that is no architecture")}),
 }
-TOO_LARGE = "the query needs more memory than it is given; aggregate more, or add a LIMIT"
 
 
-class QueryError(Problem):
-    """A query that cannot be answered; the message is one line and says what to do."""
-
-
-# ---------------------------------------------------------------- where a study lies
-
-
-def find_results(start: Path | str | None = None) -> Path:
-    """The results folder: CONTINUITY_RESULTS, or the nearest folder `results` at or above `start` (default: here)."""
-    if start is None and os.environ.get("CONTINUITY_RESULTS"):
-        found = Path(os.environ["CONTINUITY_RESULTS"])
-        if not found.is_dir():
-            raise QueryError(f"CONTINUITY_RESULTS={found}: no such folder; unset it or name the results folder")
-        return found
-    start = Path(start or Path.cwd()).resolve()
-    for folder in (start, *start.parents):
-        if (folder / "results").is_dir():
-            return folder / "results"
-    raise QueryError(f"no results folder at or above {start}; run `make study` there, or give --results FOLDER")
-
-
-def _changed(study: Path) -> float:
-    return max((path.stat().st_mtime for path in (study / "tables").glob("*.parquet")), default=0.0)
-
-
-def find_study(results: Path | str, study: str | None = None) -> Path:
-    """The folder of `study` in `results`; None: the study whose tables changed last."""
-    results = Path(results)
-    if not results.is_dir():
-        raise QueryError(f"{results}: no such folder; run `make study`, or give --results FOLDER")
-    studies = {folder.name: folder for folder in sorted(results.iterdir()) if (folder / "tables").is_dir()}
-    if not studies:
-        raise QueryError(f"{results}: holds no study with tables; run `make study` first")
-    if study is None:
-        return max(studies.values(), key=_changed)
-    if study not in studies:
-        raise QueryError(f"no study {study!r} in {results}{_nearest(study, studies)}")
-    return studies[study]
+# ---------------------------------------------------------------- loading
 
 
 def table_files(tables_dir: Path | str) -> dict[str, Path]:
@@ -81,25 +44,37 @@ def table_files(tables_dir: Path | str) -> dict[str, Path]:
     return {name: folder / f"{name}.parquet" for name in tables.TABLES if (folder / f"{name}.parquet").is_file()}
 
 
-# ---------------------------------------------------------------- loading
-
-
-def _today(name: str, table: pa.Table) -> pa.Table:
-    """A table with today's columns: those an older version did not write are NULL, those no longer known are left out."""
-    schema = tables.TABLES[name].schema
+def _today(name: str, pattern: str, have: Iterable[str]) -> str:
+    """SQL that reads the table file of a path pattern with today's columns: NULL where an older version did not write one."""
     columns = [
-        table.column(field.name).cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
-        for field in schema
+        f"CAST({_quote(column.name)} AS {TYPES[column.type]}) AS {_quote(column.name)}"
+        if column.name in have
+        else f"NULL::{TYPES[column.type]} AS {_quote(column.name)}"
+        for column in tables.TABLES[name].columns
     ]
-    return pa.table(columns, schema=schema)
+    return f"SELECT {', '.join(columns)} FROM read_parquet({pattern}, hive_partitioning = false)"
 
 
-def missing_columns(tables_dir: Path | str) -> dict[str, list[str]]:
-    """Columns of today's schemas that the files of a study made by an older version lack, by table."""
-    lacking = {
-        name: [column for column in tables.TABLES[name].schema.names if column not in pq.read_schema(path).names]
-        for name, path in table_files(tables_dir).items()
-    }
+def copy(connection: duckdb.DuckDBPyConnection, name: str, path: Path | str) -> None:
+    """Copy one table file; TableError where it is missing, torn, or of other types."""
+    pattern = _literal(re.sub(r"([*?[])", r"[\1]", str(path)))
+    try:
+        have = {name for (name,) in connection.execute(f"SELECT name FROM parquet_schema({pattern})").fetchall()}
+        connection.execute(f"CREATE TABLE {_quote(name)} AS {_today(name, pattern, have)}")
+    except duckdb.Error as error:
+        tables.read(path)
+        said = str(error).splitlines()[0]
+        raise tables.TableError(f"{path}: not a {name} table ({said}); delete it and run the study again") from None
+
+
+def missing_columns(files: Mapping[str, Path | str] | Path | str) -> dict[str, list[str]]:
+    """Columns of today's schemas that the files of a study made by an older version lack, by table.
+
+    files: table files by table name, or the folder they lie in. TableError where a file is torn.
+    """
+    files = files if isinstance(files, Mapping) else table_files(files)
+    have = {name: set(tables.read(path).column_names) for name, path in files.items()}
+    lacking = {name: [column for column in tables.TABLES[name].schema.names if column not in have[name]] for name in files}
     return {name: columns for name, columns in lacking.items() if columns}
 
 
@@ -109,10 +84,16 @@ def load(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path | str],
     baselines: models of the forecast that are no architectures; they compete for no first place.
     """
     for name, path in files.items():
-        _create(connection, name, _today(name, tables.read(path)))
-    quantiles = [student.quantile_975(df) for df in range(1, DEGREES + 1)]
-    _create(connection, "t_quantiles", pa.table({"df": pa.array(range(1, DEGREES + 1), pa.int64()), "t": quantiles}))
-    _create(connection, "baselines", pa.table({"model": pa.array(list(baselines), pa.string())}))
+        copy(connection, name, path)
+    complete(connection, baselines)
+
+
+def complete(connection: duckdb.DuckDBPyConnection, baselines=BASELINES) -> None:
+    """Add Student's quantiles, the names of `baselines`, and every view whose tables are in the connection."""
+    quantiles = ", ".join(f"({df}, {student.quantile_975(df)!r}e0)" for df in range(1, DEGREES + 1))
+    connection.execute(f"CREATE TABLE t_quantiles AS SELECT df::BIGINT AS df, t FROM (VALUES {quantiles}) AS q(df, t)")
+    names = ", ".join(map(_literal, baselines))
+    connection.execute(f"CREATE TABLE baselines AS SELECT unnest([{names}]::VARCHAR[]) AS model")
     waiting = dict(view_files())
     while waiting:
         made = [name for name, sql in waiting.items() if _create_view(connection, name, sql)]
@@ -120,12 +101,6 @@ def load(connection: duckdb.DuckDBPyConnection, files: Mapping[str, Path | str],
             break
         for name in made:
             del waiting[name]
-
-
-def _create(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
-    connection.register("arriving", table)
-    connection.execute(f"CREATE TABLE {_quote(name)} AS SELECT * FROM arriving")
-    connection.unregister("arriving")
 
 
 def _create_view(connection: duckdb.DuckDBPyConnection, name: str, sql: str) -> bool:
@@ -151,13 +126,15 @@ def connect(study: str | None = None, results: Path | str | None = None) -> duck
 
 
 def open_files(files: Mapping[str, Path | str], baselines=BASELINES) -> duckdb.DuckDBPyConnection:
-    """The given table files, by table name, and the views over them, in memory.
-
-    One thread: sums of floating point numbers are then the same in every run.
-    """
-    connection = duckdb.connect(":memory:", config={"threads": 1})
+    """The given table files, by table name, and the views over them, in memory."""
+    connection = empty()
     load(connection, files, baselines)
     return connection
+
+
+def empty() -> duckdb.DuckDBPyConnection:
+    """A database in memory that works on one thread: sums of floating point numbers are then the same in every run."""
+    return duckdb.connect(":memory:", config={"threads": 1})
 
 
 def open_tables(tables_dir: Path | str) -> duckdb.DuckDBPyConnection:
@@ -174,11 +151,11 @@ def by_name(paths: Iterable[Path | str]) -> dict[str, Path]:
 # ---------------------------------------------------------------- meaning
 
 
-def view_files() -> Iterator[tuple[str, str]]:
+@functools.cache
+def view_files() -> tuple[tuple[str, str], ...]:
     """Name and SQL of every view."""
-    for path in sorted((SQL / "views").iterdir(), key=lambda path: path.name):
-        if path.name.endswith(".sql"):
-            yield path.name.removesuffix(".sql"), path.read_text(encoding="utf-8")
+    files = sorted((SQL / "views").iterdir(), key=lambda path: path.name)
+    return tuple((path.name.removesuffix(".sql"), path.read_text("utf-8")) for path in files if path.name.endswith(".sql"))
 
 
 def view_documentation(sql: str) -> tuple[str, dict[str, tuple[str, str]]]:
@@ -274,7 +251,9 @@ def query(sql: str, tables_dir: Path | str, seconds: float = 30.0, memory_mb: in
     """
     from continuity import sandbox
 
-    return sandbox.ask(sql, Path(tables_dir), seconds, memory_mb, result_mb)
+    sandbox.only_select(sql)
+    answer = ask(sql, Path(tables_dir), None, seconds, memory_mb, result_mb)
+    return pa.ipc.open_stream(answer).read_all()
 
 
 def aggregate(name: str, files: Mapping[str, Path | str], baselines=BASELINES) -> pa.Table:
@@ -295,7 +274,7 @@ def explain(error: duckdb.Error, known: dict[str, list[str]], sql: str = "") -> 
     if found := re.search(r'Referenced column "([^"]+)" not found', text) or re.search(
         r'does not have a column named "([^"]+)"', text
     ):
-        return f"no column {found[1]!r} in the tables of this query{_nearest(found[1], columns)}"
+        return f"no column {found[1]!r} in the tables of this query{hint(found[1], columns)}"
     if isinstance(error, duckdb.PermissionException):
         return "files, network, extensions and settings are out of reach of a query; only tables and views can be read"
     if isinstance(error, duckdb.OutOfMemoryException):
@@ -309,12 +288,7 @@ def explain(error: duckdb.Error, known: dict[str, list[str]], sql: str = "") -> 
 def _unknown_table(name: str, known: dict[str, list[str]]) -> str:
     if name in tables.TABLES:
         return f"table {name} is not in this study: its stage has not run"
-    return f"no table or view {name!r}{_nearest(name, known)}"
-
-
-def _nearest(name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name.lower(), list(known), n=1, cutoff=0.5)
-    return f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(sorted(known)[:20])}"
+    return f"no table or view {name!r}{hint(name, known)}"
 
 
 # ---------------------------------------------------------------- giving
@@ -348,7 +322,7 @@ def _text(table: pa.Table) -> str:
 def render(table: pa.Table, format: str = "table") -> bytes:
     """A table as bytes: `table` (aligned text), `csv`, `json` (a list of records) or `parquet`; NULL is empty or null."""
     if format not in FORMATS:
-        raise QueryError(f"no format {format!r}{_nearest(format, FORMATS)}")
+        raise QueryError(f"no format {format!r}{hint(format, FORMATS)}")
     if format == "parquet":
         sink = io.BytesIO()
         pq.write_table(table, sink, compression="zstd")

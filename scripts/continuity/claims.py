@@ -11,10 +11,12 @@ from pathlib import Path
 import duckdb
 
 from continuity import student
+from continuity.problems import Problem
 
 OWN = "this project"
 LEVEL = 0.05
 SHOWN = ("claim", "stage", "statement", "source", "published")
+NEEDED = (*SHOWN, "tables", "rule")
 KEYS = {*SHOWN, "tables", "rule", "sql", "sample", "log", "exact", "absent", "fit"}
 SAMPLE = """
 WITH sample AS ({sample}), n AS (SELECT avg(x) AS mean, stddev_samp(x) AS spread, count(x) AS n FROM sample)
@@ -25,7 +27,7 @@ FROM n LEFT JOIN t_quantiles ON df = least(n - 1, 1000)
 """
 
 
-class ClaimError(ValueError):
+class ClaimError(Problem):
     """A file of claims that cannot be used; the message names the claim and the key."""
 
 
@@ -44,12 +46,15 @@ class Rule:
         if len(values) != 1 or not set(values) <= {"above", "below", "within"}:
             raise ClaimError(f"a rule is above, below or within, not {entry}")
         (kind, value), *_ = values.items()
-        if kind == "above":
-            return cls(float(value), math.inf)
-        if kind == "below":
-            return cls(-math.inf, float(value))
-        low, high = value if isinstance(value, list) else (value, value)
-        return cls(float(low) - margin, float(high) + margin)
+        try:
+            if kind == "above":
+                return cls(float(value), math.inf)
+            if kind == "below":
+                return cls(-math.inf, float(value))
+            low, high = value if isinstance(value, list) else (value, value)
+            return cls(float(low) - margin, float(high) + margin)
+        except (TypeError, ValueError):
+            raise ClaimError(f"a rule holds numbers, not {entry}") from None
 
     @property
     def words(self) -> str:
@@ -103,11 +108,16 @@ def read(path: Path | str) -> tuple[list[dict], dict[str, str]]:
     """The claims of a YAML file, one entry each with `each` expanded, and the queries that say a stage's scale."""
     import yaml
 
-    loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    entries = [claim for entry in loaded["claims"] for claim in _expand(entry)]
+    try:
+        loaded = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        entries = [claim for entry in loaded["claims"] for claim in _expand(entry)]
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
+        raise ClaimError(f"{path}: not a file of claims: {' '.join(str(error).split())}") from None
     for entry in entries:
         if unknown := set(entry) - KEYS:
             raise ClaimError(f"{path}: claim {entry.get('claim')!r}: unknown key {', '.join(sorted(unknown))}")
+        if missing := [key for key in NEEDED if key not in entry]:
+            raise ClaimError(f"{path}: claim {entry.get('claim')!r}: {', '.join(missing)} missing")
         if ("sql" in entry) == ("sample" in entry):
             raise ClaimError(f"{path}: claim {entry['claim']!r}: give either sql or sample")
     names = [entry["claim"] for entry in entries]
@@ -158,9 +168,10 @@ def evaluate(connection: duckdb.DuckDBPyConnection, entries: list[dict], scales:
 
 def _scale(connection: duckdb.DuckDBPyConnection, sql: str) -> str | None:
     try:
-        return connection.execute(sql).fetchall()[0][0]
+        rows = connection.execute(sql).fetchall()
     except duckdb.Error:
         return None
+    return str(rows[0][0]) if rows and rows[0][0] is not None else None
 
 
 def _measure(connection: duckdb.DuckDBPyConnection, entry: dict, present: set[str]) -> Result:
@@ -172,7 +183,7 @@ def _measure(connection: duckdb.DuckDBPyConnection, entry: dict, present: set[st
         rows = answer.fetchall()
         found = dict(zip(names, rows[0], strict=True)) if rows else {}
         return _fitting(connection, entry, _judge(Rule.parse(entry["rule"]), found, entry))
-    except (duckdb.Error, ClaimError) as error:
+    except (duckdb.Error, ClaimError, TypeError, ValueError) as error:
         return Result("inconclusive", f"not measured: {str(error).splitlines()[0]}")
 
 

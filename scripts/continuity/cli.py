@@ -1,4 +1,4 @@
-"""The `continuity` command: query a study, score data, probe a model.
+"""The `continuity` command: query a study, watch it, clean it, lay two side by side; probe a model.
 
 Exit 0 on success; 2 with one line a problem on bad input, and then nothing is written.
 """
@@ -8,22 +8,26 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from continuity import commands_probe
+from continuity import commands_probe, commands_score, commands_study
+from continuity.places import find_results, find_study
 from continuity.problems import Problem
+from continuity.question import ask
 
 
 def _query(arguments: argparse.Namespace) -> None:
-    from continuity import catalog
-
-    results = Path(arguments.results) if arguments.results else catalog.find_results()
-    study = catalog.find_study(results, arguments.study)
+    results = Path(arguments.results) if arguments.results else find_results()
+    study = find_study(results, arguments.study)
     if arguments.study is None:
         print(f"study: {study}", file=sys.stderr)
     if arguments.sql:
-        found = catalog.query(arguments.sql, study / "tables")
+        answer = ask(arguments.sql, study / "tables", arguments.format)
     else:
-        found = catalog.describe(study / "tables")
-    sys.stdout.buffer.write(catalog.render(found, arguments.format))
+        from continuity import catalog
+
+        for table, columns in catalog.missing_columns(study / "tables").items():
+            print(f"table {table} was made by an older version: {', '.join(columns)} missing", file=sys.stderr)
+        answer = catalog.render(catalog.describe(study / "tables"), arguments.format)
+    sys.stdout.buffer.write(answer)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,6 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     query.add_argument("--format", choices=("table", "csv", "json", "parquet"), default="table")
     query.set_defaults(work=_query)
     commands_probe.register(commands)
+    commands_score.register(commands)
+    commands_study.register(commands)
     return parser
 
 
@@ -44,12 +50,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         arguments.work(arguments)
         sys.stdout.flush()
-    except (Problem, ValueError) as error:
-        print(error, file=sys.stderr)
-        sys.exit(2)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)
+    except (Problem, ValueError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        print(f"{error.filename or arguments.command}: {error.strerror or error}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

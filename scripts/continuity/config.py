@@ -146,6 +146,10 @@ def known_tasks() -> dict[str, str]:
     return literal(PACKAGE / "tasks" / "__init__.py", "TASK_MODULES")
 
 
+def known_hosts() -> dict[str, str]:
+    return literal(PACKAGE / "hosts" / "__init__.py", "HOST_MODULES")
+
+
 def validate(config: dict) -> None:
     """Raise ConfigError with every problem of `config`: unknown or mistyped keys, then combinations that cannot run."""
     import jsonschema
@@ -178,7 +182,7 @@ def _names(config: dict) -> Iterable[str]:
     yield from _twice("models", [model["name"] for model in config["models"]])
     yield from _twice("systems.list", [system["name"] for system in config["systems"]["list"]])
     yield from _twice("tasks.list", tasks)
-    for stage in ("benchmark", "forecast", "refinement"):
+    for stage in ("benchmark", "forecast", "refinement", "curriculum"):
         yield from _twice(f"{stage}.models", config[stage]["models"])
         yield from _twice(f"{stage}.seeds", config[stage]["seeds"])
         for name in config[stage]["models"]:
@@ -210,9 +214,37 @@ def _names(config: dict) -> Iterable[str]:
             )
         if "path" in task and "label" not in task:
             yield f"tasks.list[{index}]: {task['name']} has a path but no label; name the label column"
+    yield from _plans(config, tasks)
+    stability = config["stability"]
+    yield from _twice("stability.datasets", [dataset["name"] for dataset in stability["datasets"]])
+    yield from _twice("stability.hosts", [host["name"] for host in stability["hosts"]])
+    for index, host in enumerate(stability["hosts"]):
+        if host["host"] not in known_hosts():
+            yield f"stability.hosts[{index}].host: {host['host']} is not a host; {_nearest(host['host'], known_hosts())}"
     missing = set(config["forecast"]["constructions"]) - set(config["mixtures"]["constructions"])
     for name in sorted(missing):
         yield f"forecast.constructions: {name} is not in mixtures.constructions; add it there"
+
+
+def _plans(config: dict, tasks: list[str]) -> Iterable[str]:
+    """What is wrong with the plans of the curriculum, and with the tasks and models that they name."""
+    from continuity.stages import plan_of
+
+    part = config["curriculum"]
+    yield from _twice("curriculum.tasks", part["tasks"])
+    yield from _twice("curriculum.plans", [plan["name"] for plan in part["plans"]])
+    named = [("curriculum.tasks", name, tasks, "tasks.list") for name in part["tasks"]]
+    for index, plan in enumerate(part["plans"]):
+        where = f"curriculum.plans[{index}]"
+        named += [(f"{where}.tasks", name, part["tasks"], "curriculum.tasks") for name in plan.get("tasks", [])]
+        named += [(f"{where}.models", name, part["models"], "curriculum.models") for name in plan.get("models", [])]
+        try:
+            plan_of(plan).counts(part["training"]["epochs"])
+        except ValueError as error:
+            yield f"{where}: {plan['name']}: {error}"
+    for where, name, known, home in named:
+        if name not in known:
+            yield f"{where}: {name} is not in {home}; {_nearest(name, known)}"
 
 
 def _lengths(config: dict) -> Iterable[str]:

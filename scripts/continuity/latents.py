@@ -32,6 +32,31 @@ def embedding(model) -> Callable[[Sequences], list[np.ndarray]]:
     return encode
 
 
+def states(model, depth: int) -> Callable[[Sequences], list[np.ndarray]]:
+    """The states (L, d_model) after layer `depth` of `model`, a `SequenceModel`, from 1 at the input; a sequence at a time.
+
+    ValueError for a depth that the model has not.
+    """
+    import torch
+
+    if not 1 <= depth <= len(model.blocks):
+        raise ValueError(f"encoder: there is no layer {depth}: the model has {len(model.blocks)}")
+    model.eval()
+
+    @torch.no_grad()
+    def encode(part: Sequences) -> list[np.ndarray]:
+        found = []
+        for i in range(len(part)):
+            steps = torch.from_numpy(part[i])[None]
+            h = model.encode(steps.long() if part.tokens else steps.float())
+            for block in model.blocks[:depth]:
+                h = block(h, 1.0, None)
+            found.append(h[0].numpy())
+        return found
+
+    return encode
+
+
 def write(
     task: Task, split: str, sequences: int, encode: Callable, path: Path | str, metadata: Mapping[str, str], rows: int = 32
 ) -> None:

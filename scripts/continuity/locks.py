@@ -3,11 +3,15 @@
 The kernel drops a lock when its process ends, however it ends, so no lock is ever stale.
 """
 
+import contextlib
 import fcntl
+import time
 from pathlib import Path
 
 STUDY = ".lock"
 JOBS = ".jobs"
+PAUSES = (0.0, 0.05, 0.1)
+"""Seconds before each try: whoever only looks (`free`) holds a lock for an instant."""
 _held = []
 
 
@@ -16,13 +20,14 @@ def hold(path: Path | str, shared: bool = False) -> bool:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle = open(path, "a")
-    try:
-        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
-        return False
-    _held.append(handle)
-    return True
+    for pause in PAUSES:
+        time.sleep(pause)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+            _held.append(handle)
+            return True
+    handle.close()
+    return False
 
 
 def free(path: Path | str) -> bool:

@@ -156,10 +156,7 @@ class Similarity:
 
     def result(self) -> Continuity:
         """The score of everything added so far."""
-        rows = self._rows[: self._filled]
-        if self._pending:
-            rows = np.concatenate([rows, np.sum(self._pending, axis=0)[None]])
-        totals = rows.sum(0)
+        totals = self._kept().sum(0)
         similarity, beta, mu_t, mu = self.plan.read(totals)
         counts = totals[self.plan.width :]
         reason = self._undefined(totals)
@@ -172,10 +169,20 @@ class Similarity:
         )  # fmt: skip
         if reason:
             return found
-        single = self._only is not None
-        low, high = _interval(self.plan.read(self._blocks() if single else self._samples(rows))[3])
-        interval = "blocks" if single else "samples"
+        low, high = interval_of(self.replicates())
+        interval = "samples" if self._only is None else "blocks"
         return replace(found, mu=float(mu), low=low, high=high, mu_t=mu_t, status="ok", interval=interval)
+
+    def replicates(self) -> np.ndarray:
+        """mu of every bootstrap replicate (bootstrap,), NaN where undefined.
+
+        Two accumulators of one seed draw the same samples where they hold equally many: their replicates are paired.
+        """
+        return self.plan.read(self._samples(self._kept()) if self._only is None else self._blocks())[3]
+
+    def _kept(self) -> np.ndarray:
+        rows = self._rows[: self._filled]
+        return np.concatenate([rows, np.sum(self._pending, axis=0)[None]]) if self._pending else rows
 
     def _kernel(self) -> str:
         kind = self.lift.kind if self.lift else "raw"
@@ -211,7 +218,8 @@ class Similarity:
         return np.array([block[drawn].sum(0) for drawn in starts]).reshape(self.bootstrap, rows.shape[1])
 
 
-def _interval(mu: np.ndarray) -> tuple[float | None, float | None]:
+def interval_of(mu: np.ndarray) -> tuple[float | None, float | None]:
+    """The 95 % percentile interval of bootstrap replicates; None where none is finite."""
     mu = mu[np.isfinite(mu)]
     if not len(mu):
         return None, None

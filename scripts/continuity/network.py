@@ -76,6 +76,7 @@ class SequenceModel(nn.Module):
     layer: a name of `continuity.layers.LAYERS`, or "module:function" of a user's own; layer_options go to it.
     Give d_input for real sequences (B, L, d_input), or vocab for tokens (B, L) int64. norm "post" or "pre" (then a
     last norm follows the stack). readout "mean" over real steps, "last" real step, or "none": an output a step.
+    forward(x, lengths, step_scale, reduce): reduce(h, lengths) -> (h, lengths) thins the encoded sequence before the stack.
     Returns (B, d_output), with readout "none" (B, L, d_output), 0 past the real lengths.
     Raises ValueError for unknown choices, both or neither of d_input and vocab, and input of another shape.
     """
@@ -110,8 +111,8 @@ class SequenceModel(nn.Module):
         self.last_norm = nn.LayerNorm(d_model) if norm == "pre" else nn.Identity()
         self.decoder = nn.Sequential(nn.Linear(d_model, d_model), nn.GELU(), nn.Linear(d_model, d_output))
 
-    def forward(self, x, lengths=None, step_scale=1.0):
-        h, inside = self.states(x, lengths, step_scale)
+    def forward(self, x, lengths=None, step_scale=1.0, reduce=None):
+        h, inside = self.states(x, lengths, step_scale, reduce)
         if self.readout == "none":
             return keep(self.decoder(h), inside)
         return self.decoder(pool(h, inside, self.readout))
@@ -127,12 +128,14 @@ class SequenceModel(nn.Module):
             raise ValueError(f"tokens must lie in 0 … {self.vocab - 1}, got {int(tokens.min())} … {int(tokens.max())}")
         return keep(self.encoder(tokens), inside)
 
-    def states(self, x, lengths=None, step_scale=1.0):
+    def states(self, x, lengths=None, step_scale=1.0, reduce=None):
         """(output of the stack (B, L, d_model), mask of real steps (B, L, 1) or None)."""
         h = self.encode(x, lengths)
+        if reduce is not None:
+            h, lengths = reduce(h, lengths)
         for block in self.blocks:
             h = block(h, step_scale, lengths)
-        return self.last_norm(h), real_steps(lengths, x)
+        return self.last_norm(h), real_steps(lengths, h)
 
     def _check(self, x):
         if self.d_input is not None and (x.ndim != 3 or x.shape[2] != self.d_input or not x.is_floating_point()):

@@ -43,18 +43,20 @@ class Source:
 
 def open_source(name: str, files: Mapping[str, Path | str], figures_dir: Path | str) -> Source:
     """A study from its table files; files that cannot be read are left out and named, so that the rest is still shown."""
-    readable, problems = {}, []
+    connection, problems, present = catalog.empty(), [], set()
     for table, path in files.items():
         try:
-            lacking = set(tables.TABLES[table].schema.names) - set(tables.read(path).column_names)
+            lacking = catalog.missing_columns({table: path}).get(table, [])
+            catalog.copy(connection, table, path)
         except tables.TableError as error:
             problems.append(f"Table {table} is left out: {error}.")
             continue
-        readable[table] = path
+        present.add(table)
         if lacking:
-            problems.append(f"Table {table} was made by an older version: {', '.join(sorted(lacking))} shown as empty.")
-    connection = catalog.open_files(readable)
-    return Source(name, connection, Path(figures_dir), tuple(problems), frozenset(readable))
+            columns = f"column{'s' * (len(lacking) > 1)} {', '.join(lacking)}"
+            problems.append(f"Table {table} was made by an older version: {columns} missing, shown as empty.")
+    catalog.complete(connection)
+    return Source(name, connection, Path(figures_dir), tuple(problems), frozenset(present))
 
 
 def render(
@@ -100,6 +102,7 @@ def page(sources: list[Source], settings: dict, cfg: str, code: str) -> str:
         script_hash=f"sha256-{digest}",
         warnings=[problem for source in sources for problem in source.problems],
         claims=_grouped(rows),
+        compared=_compared(rows),
         story=_figure(sources[0], "study", STORY),
         sections=[_section(spec, sources, settings, rows) for spec in _specifications()],
         made=_made(sources[0], settings),
@@ -175,10 +178,25 @@ def _measured(row: dict) -> dict:
     }
 
 
+def _is_measured(row: dict) -> bool:
+    return not str(row["reason"]).startswith(UNMEASURED)
+
+
+def _compared(rows: list[dict]) -> dict:
+    """How the verdicts of two studies agree: claims that both measure, those decided otherwise, and those that one measures."""
+    both = [row for row in rows if row["other"] and _is_measured(row) and _is_measured(row["other"])]
+    return {
+        "both": len(both),
+        "different": [row for row in both if row["verdict"] != row["other"]["verdict"]],
+        "first": sum(_is_measured(row) for row in rows) - len(both),
+        "second": sum(bool(row["other"]) and _is_measured(row["other"]) for row in rows) - len(both),
+    }
+
+
 def _grouped(rows: list[dict]) -> dict:
     rows = sorted(rows, key=lambda row: row["number"] or 0)
-    unmeasured = [row for row in rows if str(row["reason"]).startswith(UNMEASURED)]
-    decided = [row for row in rows if not str(row["reason"]).startswith(UNMEASURED)]
+    unmeasured = [row for row in rows if not _is_measured(row)]
+    decided = [row for row in rows if _is_measured(row)]
     return {"all": rows, "decided": decided, "unmeasured": unmeasured, "counts": Counter(row["verdict"] for row in decided)}
 
 

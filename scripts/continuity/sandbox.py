@@ -1,26 +1,23 @@
 """One SELECT in a process that can do nothing else.
 
-The parent starts `python -m continuity.sandbox`, hands it the question as JSON and reads an Arrow stream. The child
+`question.ask` starts it, hands it the question as JSON and reads the answer, rendered or as an Arrow stream. The child
 limits its own memory, copies the tables, then closes every door: DuckDB's external access and settings are locked, the
 transaction is read-only, and only a single SELECT is run. A child that outlives its time is interrupted, then killed.
 """
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import traceback
-from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 
 from continuity import catalog, tables
+from continuity.question import REFUSED, slow
 
 HEADROOM_MB = 2048
-GRACE_SECONDS = 20.0
-REFUSED = 3
 DOORS = (
     "SET enable_progress_bar = false",
     "SET python_enable_replacements = false",
@@ -30,34 +27,6 @@ DOORS = (
     "SET temp_directory = ''",
     "SET enable_external_access = false",
 )
-
-
-def ask(sql: str, tables_dir: Path, seconds: float, memory_mb: int, result_mb: int) -> pa.Table:
-    """Start the child, give it the question, return its answer or raise its error as QueryError."""
-    question = {"sql": only_select(sql), "tables_dir": str(tables_dir), "seconds": seconds, "memory_mb": memory_mb,
-                "result_mb": result_mb}  # fmt: skip
-    command = [sys.executable, "-P", "-c", "from continuity import sandbox; sandbox.main()"]
-    try:
-        done = subprocess.run(
-            command,
-            input=json.dumps(question).encode(),
-            capture_output=True,
-            timeout=seconds + GRACE_SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        raise catalog.QueryError(_slow(seconds)) from None
-    if done.returncode == 0:
-        return pa.ipc.open_stream(done.stdout).read_all()
-    if done.returncode == REFUSED:
-        raise catalog.QueryError(done.stderr.decode().strip())
-    said = done.stderr.decode(errors="replace").strip().splitlines()
-    if done.returncode < 0 or (said and said[-1].startswith("MemoryError")):
-        raise catalog.QueryError(catalog.TOO_LARGE)
-    raise catalog.QueryError(f"the query's process failed: {said[-1] if said else done.returncode}")
-
-
-def _slow(seconds: float) -> str:
-    return f"the query took longer than {seconds:g} s; aggregate less, or read study.duckdb in a client of your own"
 
 
 def limit_memory(memory_mb: int) -> None:
@@ -118,9 +87,18 @@ def _serve(question: dict) -> pa.Table:
     try:
         return answer(with_tables, sql, question["seconds"], question["result_mb"])
     except duckdb.InterruptException:
-        raise catalog.QueryError(_slow(question["seconds"])) from None
+        raise catalog.QueryError(slow(question["seconds"])) from None
     except duckdb.Error as error:
         raise catalog.QueryError(catalog.explain(error, known, sql)) from None
+
+
+def _give(table: pa.Table, format: str | None, out) -> None:
+    if format is None:
+        with pa.ipc.new_stream(out, table.schema) as stream:
+            stream.write_table(table)
+    else:
+        out.write(catalog.render(table, format))
+    out.flush()
 
 
 def main() -> None:
@@ -134,9 +112,7 @@ def main() -> None:
     os.dup2(2, 1)
     try:
         table = _serve(question)
-        with pa.ipc.new_stream(out, table.schema) as stream:
-            stream.write_table(table)
-        out.flush()
+        _give(table, question["format"], out)
         code = 0
     except (catalog.QueryError, tables.TableError, pa.ArrowInvalid) as error:
         print(str(error).splitlines()[0], file=sys.stderr, flush=True)

@@ -1,13 +1,14 @@
 """The frame of a stage's script: arguments, errors as one line each, progress, and outputs with identity."""
 
 import argparse
+import contextlib
 import json
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from continuity import locks, tables
+from continuity import locks, marks, tables
 from continuity.problems import Problem
 from continuity.runs import Ledger, digest, timed
 
@@ -134,8 +135,8 @@ def run(
         if missing:
             raise Problem(missing)
         job = Job(name, arguments)
-        hold_study(job)
-        work(job)
+        with at_work(job):
+            work(job)
     except json.JSONDecodeError as error:
         _leave([f"{name}: --cfg is not JSON: {error}"])
     except Problem as error:
@@ -144,13 +145,14 @@ def run(
         _leave([f"{name}: {tables.explain(error, next(iter(job.outputs.values()), ''))}"])
 
 
-def hold_study(job: Job) -> None:
-    """Mark the study as having a job at work, for as long as this process lives."""
-    for path in job.outputs.values():
-        for parent in Path(path).parents:
-            if (parent / locks.STUDY).exists():
-                locks.hold(parent / locks.JOBS, shared=True)
-                return
+def at_work(job: Job) -> contextlib.AbstractContextManager:
+    """Mark the study as having a job at work, for as long as this process lives, and the job by its first output."""
+    path = Path(next(iter(job.outputs.values())))
+    for parent in path.parents:
+        if (parent / locks.STUDY).exists():
+            locks.hold(parent / locks.JOBS, shared=True)
+            return marks.working(parent, path.relative_to(parent).as_posix())
+    return contextlib.nullcontext()
 
 
 def _leave(problems: list[str]) -> None:

@@ -120,6 +120,38 @@ def _refinement(study: "Study", keys: dict) -> dict:
     }
 
 
+def _curriculum(study: "Study", keys: dict) -> dict:
+    cut = _trained("curriculum")(study, keys)
+    plans = [
+        {name: value for name, value in plan.items() if name not in ("tasks", "models")}
+        for plan in study.config["curriculum"]["plans"]
+        if keys["task"] in plan.get("tasks", [keys["task"]]) and keys["model"] in plan.get("models", [keys["model"]])
+    ]
+    return cut | {"plans": plans}
+
+
+def _time_to_target(study: "Study", keys: dict) -> dict:
+    part = study.config["curriculum"]
+    automatic = [plan["name"] for plan in part["plans"] if "automatic" in plan]
+    return part["targets"] | {"automatic": automatic}
+
+
+def _stability(study: "Study", keys: dict) -> dict:
+    part = study.config["stability"]
+    shared = {name: value for name, value in part.items() if name not in ("datasets", "hosts")}
+    found = {"dataset": _entry(part["datasets"], keys["dataset"]), "host": _entry(part["hosts"], keys["host"])}
+    return shared | found | {"device": study.config["resources"]["device"]}
+
+
+def _host_sources(study: "Study", keys: dict) -> list[Path]:
+    """The file of the host and of the layer that it is made of."""
+    host = _entry(study.config["stability"]["hosts"], keys["host"])
+    layer = host.get("options", {}).get("layer", "mamba")
+    classes = [configuration.known_hosts()[host["host"]]]
+    classes += [configuration.known_layers()[layer]] if layer in configuration.known_layers() else []
+    return [module_file(name.split(":")[0]) for name in classes]
+
+
 def _layer_sources(study: "Study", keys: dict) -> list[Path]:
     """The file of the model that a job trains: a layer of the library, or the user's own module."""
     name = keys.get("model", keys.get("encoder"))
@@ -178,6 +210,18 @@ RULES: dict[str, Rule] = {
         "refinement.py", _run("refinement", "system", "model"), ("refinement_system", "refinement_model"), _refinement,
         _layer_sources, writes=("refinement", "diagnosis"),
     ),
+    "curriculum_run": Rule(
+        "curriculum.py", _run("curriculum", "task", "model"), ("curriculum_task", "curriculum_model"), _curriculum,
+        _layer_sources, writes=("curriculum", "curriculum_times"),
+    ),
+    "dissipation_run": Rule(
+        "dissipation.py", "tables/dissipation/theory/rows.parquet", slice=lambda study, keys: study.config["dissipation"],
+        writes=("dissipation",),
+    ),
+    "stability_run": Rule(
+        "stability.py", _run("stability", "dataset", "host"), ("dataset", "host"), _stability, _host_sources,
+        writes=("stability", "robustness"),
+    ),
 }  # fmt: skip
 
 COMPACTED = {
@@ -190,6 +234,11 @@ COMPACTED = {
     "convergence": "convergence_run",
     "refinement": "refinement_run",
     "diagnosis": "refinement_run",
+    "curriculum": "curriculum_run",
+    "curriculum_times": "curriculum_run",
+    "dissipation": "dissipation_run",
+    "stability": "stability_run",
+    "robustness": "stability_run",
 }
 """Result tables joined from run files, and the rule that writes those."""
 
@@ -201,10 +250,13 @@ TIMED = (
     "forecast_run",
     "convergence_run",
     "refinement_run",
+    "curriculum_run",
+    "dissipation_run",
+    "stability_run",
 )
 """Rules whose runs leave a sidecar of times, devices and versions."""
 
-DERIVED = ("gap", "alignment", "claims")
+DERIVED = ("gap", "alignment", "time_to_target", "claims")
 """Result tables computed from other result tables."""
 
 RULES |= {
@@ -227,6 +279,10 @@ RULES |= {
     "alignment": Rule(
         "alignment.py", "tables/alignment.parquet", slice=lambda study, keys: study.config["alignment"],
         data=_package_data("sql/views/advantage.sql"), writes=("alignment",),
+    ),
+    "time_to_target": Rule(
+        "time_to_target.py", "tables/time_to_target.parquet", slice=_time_to_target,
+        data=_package_data("sql/time_to_target.sql"), writes=("time_to_target",),
     ),
     "claims": Rule(
         "claims.py", "tables/claims.parquet", slice=lambda study, keys: {"study": study.config["study"]},
@@ -296,6 +352,10 @@ class Study:
             "convergence_model": part["convergence"]["models"],
             "refinement_system": [system["name"] for system in part["refinement"]["systems"]],
             "refinement_model": part["refinement"]["models"],
+            "curriculum_task": part["curriculum"]["tasks"],
+            "curriculum_model": part["curriculum"]["models"],
+            "dataset": [dataset["name"] for dataset in part["stability"]["datasets"]],
+            "host": [host["name"] for host in part["stability"]["hosts"]],
         }
 
     def jobs(self, rule: str) -> list[Job]:
@@ -327,6 +387,14 @@ class Study:
     def diagnosis(self) -> str:
         return self.output("refinement_run").replace("/tables/refinement/", "/tables/diagnosis/")
 
+    @property
+    def curriculum_times(self) -> str:
+        return self.output("curriculum_run").replace("/tables/curriculum/", "/tables/curriculum_times/")
+
+    @property
+    def robustness(self) -> str:
+        return self.output("stability_run").replace("/tables/stability/", "/tables/robustness/")
+
     def encoder_weights(self, task: str, encoder: str) -> list[str]:
         """The trained network behind an encoder; none for raw and random."""
         return [self.weights.format(task=task, model=encoder)] if encoder in self.config["benchmark"]["models"] else []
@@ -339,7 +407,7 @@ class Study:
 
     def measured(self) -> list[str]:
         """Result tables that claims and figures read."""
-        return [self.output(table) for table in (*COMPACTED, "gap", "alignment")]
+        return [self.output(table) for table in (*COMPACTED, "gap", "alignment", "time_to_target")]
 
     def tables(self) -> list[str]:
         """Every result table."""
@@ -372,12 +440,21 @@ class Study:
         entry = _entry(self.config["tasks"]["list"], task)
         return [entry["path"]] if "path" in entry else []
 
+    def series_files(self, dataset: str) -> list[str]:
+        """The user's own file of a forecasting set; none where it ships in a package or lies on a hub."""
+        entry = _entry(self.config["stability"]["datasets"], dataset)
+        return [entry["path"]] if "path" in entry else []
+
     def check(self) -> None:
         """Raise ConfigError where the study cannot start: files that are missing, a results folder that refuses writing."""
         problems = [
-            f"tasks.list: {task['name']}: {task['path']}: no such file"
-            for task in self.config["tasks"]["list"]
-            if "path" in task and not Path(task["path"]).exists()
+            f"{where}: {entry['name']}: {entry['path']}: no such file"
+            for where, entries in (
+                ("tasks.list", self.config["tasks"]["list"]),
+                ("stability.datasets", self.config["stability"]["datasets"]),
+            )
+            for entry in entries
+            if "path" in entry and not Path(entry["path"]).exists()
         ]
         for model in self.config["models"]:
             if "factory" in model:

@@ -13,10 +13,12 @@ from torch import Tensor, nn
 
 from continuity.network import optim_groups
 from continuity.problems import Problem
+from continuity.stages import rate
 from continuity.tables import atomic
 
 SAVE_EVERY = 20.0
 """Seconds between checkpoints."""
+PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Budget:
     """What one training run may spend.
 
     epochs · batch (sequences) · lr and layer_lr (peak; the latter for A, B and Delta) · weight_decay · warmup (share of all
-    steps, linear; then cosine to zero) · clip (gradient norm).
+    steps, linear; then cosine to zero) · clip (gradient norm) · precision of the forward and backward pass, float32 or
+    bfloat16 (weights, loss and evaluation stay in float32). Raises ValueError for another precision.
     """
 
     epochs: int
@@ -34,6 +37,11 @@ class Budget:
     weight_decay: float
     warmup: float
     clip: float
+    precision: str = "float32"
+
+    def __post_init__(self):
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"unknown precision {self.precision!r}: choose one of {', '.join(PRECISIONS)}")
 
 
 @dataclass(frozen=True)
@@ -101,22 +109,25 @@ def order(n: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(n, generator=generator)
 
 
-def rate(step: int, steps: int, warmup: float) -> float:
-    """Factor on the learning rate at step 0 … steps − 1: linear warm-up over a share of the steps, then cosine to zero."""
-    ramp = max(1, round(warmup * steps))
-    if step < ramp:
-        return (step + 1) / (ramp + 1)
-    return 0.5 * (1 + math.cos(math.pi * (step - ramp) / max(1, steps - ramp)))
+def clock(device: str) -> float:
+    """Seconds that work on `device` has taken: wall clock once a GPU is idle; on a CPU, processor time of this process.
+
+    At one thread processor time is wall-clock time, less what other processes took of it.
+    """
+    if device == "cuda":
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time()
 
 
 @torch.no_grad()
-def predict(model: nn.Module, data: Data, batch: int = 64, step_scale: float = 1.0, device: str = "cpu") -> Tensor:
-    """Outputs for all of `data`, on the CPU; a sequence's output does not depend on its batch."""
+def predict(model: nn.Module, data: Data, batch: int = 64, step_scale: float = 1.0, device: str = "cpu", **options) -> Tensor:
+    """Outputs for all of `data`, on the CPU; a sequence's output does not depend on its batch. `options` go to the model."""
     model.eval()
     parts = []
     for index in torch.arange(len(data)).split(batch):
         x, _, lengths = data.take(index, device)
-        parts.append(model(x, lengths=lengths, step_scale=step_scale).float().cpu())
+        parts.append(model(x, lengths=lengths, step_scale=step_scale, **options).float().cpu())
     return torch.cat(parts)
 
 
@@ -153,6 +164,7 @@ class Trainer:
 
     loss(output, target) → scalar · score(model, data, batch, device) → validation error, lower is better · checkpoint: a
     file that a stopped run leaves and the same run continues from; None for none · tell() after each epoch.
+    `seconds` holds what training took, epoch by epoch (`clock`), evaluation and checkpoints left out.
     """
 
     def __init__(
@@ -178,6 +190,7 @@ class Trainer:
         self.outcome = Outcome()
         self.best_weights = {name: value.clone() for name, value in model.state_dict().items()}
         self.step, self.summed = 0, 0.0
+        self.seconds, self.spent = [], 0.0
         self.saved = time.monotonic()
 
     def fit(self) -> Outcome:
@@ -196,21 +209,27 @@ class Trainer:
         begin = self.step - epoch * self.steps_per_epoch
         if begin == 0:
             seed_everything(self.seed, epoch)
-            self.summed = 0.0
+            self.summed, self.spent = 0.0, 0.0
         self.model.train()
         for index in list(self._batches(epoch))[begin:]:
+            began = clock(self.device)
             self.summed += self._update(index) * len(index)
+            self.spent += clock(self.device) - began
             self.step += 1
             self._save_when(stop)
-        error = self.score(self.model, self.validation, batch=self.budget.batch, device=self.device)
-        line = {"epoch": epoch + 1, "loss": self.summed / len(self.train), "validation": error}
+        line = {"epoch": epoch + 1, "loss": self.summed / len(self.train)} | self._judge(epoch)
         self.outcome.epochs = epoch + 1
         self.outcome.history.append(line)
-        if error < self.outcome.best:
-            self.outcome.best, self.outcome.best_epoch = error, epoch + 1
+        self.seconds.append(self.spent)
+        if line["validation"] < self.outcome.best:
+            self.outcome.best, self.outcome.best_epoch = line["validation"], epoch + 1
             self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
         self._save_when(stop)
         self.tell()
+
+    def _judge(self, epoch: int) -> dict:
+        """What the history holds of the weights after epoch `epoch`; `validation` decides which are best."""
+        return {"validation": self.score(self.model, self.validation, batch=self.budget.batch, device=self.device)}
 
     def _save_when(self, stop: _Stop) -> None:
         """Save now and then, and before leaving where that was asked."""
@@ -222,13 +241,27 @@ class Trainer:
     def _batches(self, epoch: int) -> Iterator[Tensor]:
         return iter(order(len(self.train), self.seed, epoch).split(self.budget.batch))
 
+    def _factor(self) -> float:
+        """Factor on the learning rates of this step."""
+        return rate(self.step, self.budget.epochs * self.steps_per_epoch, self.budget.warmup)
+
+    def _forward(self, index: Tensor) -> tuple[Tensor, Tensor]:
+        """(output, target) of the sequences `index`."""
+        x, y, lengths = self.train.take(index, self.device)
+        return self.model(x, lengths=lengths), y
+
+    def _loss(self, index: Tensor) -> Tensor:
+        half = self.budget.precision == "bfloat16"
+        with torch.autocast(self.device, torch.bfloat16, enabled=half):
+            output, y = self._forward(index)
+        return self.loss(output.float() if half else output, y)
+
     def _update(self, index: Tensor) -> float:
-        factor = rate(self.step, self.budget.epochs * self.steps_per_epoch, self.budget.warmup)
+        factor = self._factor()
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * factor
-        x, y, lengths = self.train.take(index, self.device)
         self.optimizer.zero_grad(set_to_none=True)
-        loss = self.loss(self.model(x, lengths=lengths), y)
+        loss = self._loss(index)
         loss.backward()
         loss = loss.detach()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.budget.clip)
@@ -247,6 +280,8 @@ class Trainer:
         state = {
             "step": self.step,
             "summed": self.summed,
+            "seconds": self.seconds,
+            "spent": self.spent,
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "best": self.best_weights,
@@ -264,6 +299,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.best_weights = {name: value.to(self.device) for name, value in state["best"].items()}
         self.step, self.summed, self.outcome = state["step"], state["summed"], Outcome(**state["outcome"])
+        self.seconds, self.spent = state["seconds"], state["spent"]
         torch.set_rng_state(state["rng"])
         if state["cuda_rng"] is not None:
             torch.cuda.set_rng_state(state["cuda_rng"])

@@ -37,7 +37,7 @@ class Mamba(SequenceLayer):
         inner = check_count("expand", expand) * d_model
         self.in_proj = nn.Linear(d_model, 2 * inner, bias=False)
         self.conv = ShortConvolution(inner, d_conv, conv_time)
-        self.ssm = S6(
+        self.ssm = self.selective(
             inner,
             d_state=d_state,
             dt_rank=-(-d_model // 16) if dt_rank is None else dt_rank,
@@ -47,6 +47,10 @@ class Mamba(SequenceLayer):
             step_rule=step_rule,
         )
         self.out_proj = nn.Linear(inner, d_model, bias=False)
+
+    def selective(self, inner, **options):
+        """The selective layer between the projections."""
+        return S6(inner, **options)
 
     def mix(self, u, step_scale, lengths):
         x, z = self.in_proj(u).chunk(2, -1)

@@ -1,6 +1,7 @@
 """S6: the bare selective state space, without convolution, gate or projections (Gu & Dao 2023, arXiv 2312.00752)."""
 
 import math
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -9,6 +10,11 @@ from torch import nn
 from continuity.discretization import RULES, check_rule, coefficients, inverse_softplus, log_uniform, semigroup
 from continuity.layers.base import SequenceLayer, check_count
 from continuity.scan import run, selective_scan
+
+OBSERVERS: WeakKeyDictionary = WeakKeyDictionary()
+"""Layer -> weak references to methods that are told of its every forward pass, before it runs:
+observer(layer, u, delta, B, C, step_scale, lengths), delta at the trained step.
+"""
 
 
 class S6(SequenceLayer):
@@ -63,8 +69,16 @@ class S6(SequenceLayer):
     def A(self):
         return -torch.exp(self.A_log)
 
+    def tell(self, *quantities):
+        """Pass (u, delta, B, C, step_scale, lengths) on to the observers that are still alive."""
+        for reference in OBSERVERS.get(self, ()):
+            observer = reference()
+            if observer is not None:
+                observer(self, *quantities)
+
     def mix(self, u, step_scale, lengths):
         delta, B, C = self.selection(u)
+        self.tell(u, delta, B, C, step_scale, lengths)
         if self._powers(step_scale):
             a, b = semigroup(*coefficients(delta.unsqueeze(-1), self.A(), self.discretization), step_scale)
             return run(a, b * u.unsqueeze(-1) * B.unsqueeze(2), C)[0] + self.D * u

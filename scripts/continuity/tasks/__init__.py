@@ -9,6 +9,12 @@ from continuity.tasks.sequences import Sequences, Task, batches, read, write
 TASK_MODULES = {
     "smnist": "continuity.tasks.smnist:load",
     "listops": "continuity.tasks.listops:load",
+    "pathfinder": "continuity.tasks.pathfinder:load",
+    "pathx": "continuity.tasks.pathfinder:load_pathx",
+    "text": "continuity.tasks.text:load",
+    "retrieval": "continuity.tasks.text:load_pairs",
+    "image": "continuity.tasks.image:load",
+    "speech": "continuity.tasks.speech:load",
     "user": "continuity.tasks.user:load",
 }
 
@@ -32,7 +38,7 @@ TASKS: Mapping[str, Callable[..., Task]] = _Tasks()
 
 
 def make(entry: Mapping, seed: int = 0) -> Task:
-    """The task of a config entry: its `name` among TASKS, or a file of the user's where it has a `path`.
+    """The task of a config entry: its `name` among TASKS; one that is not, and has a `path`, is a file of the user's.
 
     All other keys are arguments of that task's `load`. Raises ValueError for an unknown name or argument, and
     InputProblem, one line a problem, for a file that cannot be used.
@@ -41,7 +47,7 @@ def make(entry: Mapping, seed: int = 0) -> Task:
     known = [task for task in TASKS if task != "user"]
     if "path" not in options and name not in known:
         raise ValueError(f"there is no task {name!r}: choose one of {', '.join(known)}, or give a path")
-    load = TASKS["user" if "path" in options else name]
+    load = TASKS[name if name in known else "user"]
     unknown = sorted(set(options) - set(signature(load).parameters))
     if unknown:
         raise ValueError(f"task {name} has no option {', '.join(unknown)}: it has {', '.join(signature(load).parameters)}")

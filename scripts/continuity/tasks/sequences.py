@@ -109,6 +109,17 @@ def sizes(n, splits=SPLITS) -> dict[str, int]:
     return {split: n.get(split, 0) for split in splits}
 
 
+def divide(train: list, test: list, n: dict[str, int] | None, seed: int, held: float = 0.1) -> dict[str, list]:
+    """Items by split: validation is a share `held` of the training items, drawn from the seed; n: at most so many a split."""
+    rng = np.random.default_rng([seed, 19])
+    order = rng.permutation(len(train))
+    count = round(held * len(train))
+    rows = {"train": order[count:], "validation": order[:count], "test": rng.permutation(len(test))}
+    limit = {split: len(found) for split, found in rows.items()} if n is None else sizes(n)
+    kept = {split: sorted(found[: limit[split]].tolist()) for split, found in rows.items()}
+    return {split: [(test if split == "test" else train)[i] for i in found] for split, found in kept.items()}
+
+
 def _schema(task: Task, dtype: np.dtype) -> pa.Schema:
     about = {key: getattr(task, key) for key in ("name", "source", "licence", "classes", "vocab", "channels", "notes")}
     column = "values" if task.vocab is None else "tokens"
@@ -192,16 +203,23 @@ def _sequences(batch: pa.RecordBatch, column: str, width: int) -> Sequences:
     return Sequences(flat.reshape(-1, width) if width else flat, batch["length"].to_numpy(), found)
 
 
-def read(path: Path | str) -> Task:
-    """The whole task that `write` wrote. Raises TableError as `batches` does."""
+def read(path: Path | str, split: str | None = None, limit: int | None = None) -> Task:
+    """The task that `write` wrote: whole, or the first `limit` sequences of one split, the rest left unread.
+
+    Raises TableError as `batches` does.
+    """
     parts: dict[str, list[Sequences]] = {}
-    for split, part in batches(path):
-        parts.setdefault(split, []).append(part)
+    for name, part in batches(path, split):
+        parts.setdefault(name, []).append(part)
+        if limit is not None and sum(map(len, parts[name])) >= limit:
+            break
     schema = pq.read_schema(path)
     about, width, column = _about(schema, path)
     dtype = np.dtype(schema.field(column).type.value_type.to_pandas_dtype())
     empty = Sequences(np.zeros((0, width) if width else 0, dtype), np.zeros(0, np.int32))
     splits = {split: _join(parts[split]) if split in parts else empty for split in dict.fromkeys([*SPLITS, *parts])}
+    if limit is not None:
+        splits = {name: part.take(range(min(limit, len(part)))) for name, part in splits.items()}
     named = {key: None if about[key] is None else tuple(about[key]) for key in ("classes", "vocab", "channels", "notes")}
     return Task(about["name"], splits, about["source"], about["licence"], **named)
 

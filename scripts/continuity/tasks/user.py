@@ -1,18 +1,20 @@
-"""A user's own sequences: .csv, .tsv, .parquet, .npy, or a folder of such files, one sequence a file.
+"""A user's own sequences: a table, an array, a sound or an image, or a folder of such files, one sequence a file.
 
 long   a row is a step; a `sequence` column says of which sequence, a `time` column in which order
 wide   a row is a sequence; the value columns are its steps, one channel
 array  .npy of shape (L,), (n, L) or (n, L, d)
+sound  .wav, a sample a step; image: grey pixels, row by row
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from continuity.tasks.files import SUFFIXES, InputProblem, Problems, read_file
+from continuity.tasks.files import IMAGES, SOUNDS, SUFFIXES, InputProblem, Problems, read_file
 from continuity.tasks.sequences import SPLITS, Sequences, Task, sizes
 
 LAYOUTS = ("auto", "long", "wide")
@@ -23,6 +25,7 @@ SPLIT_NAMES = {"train": "train", "validation": "validation", "val": "validation"
 FRACTIONS = {"train": 0.7, "validation": 0.15, "test": 0.15}
 WIDE = 8  # value columns, all named by a number at the end, from which a table without roles is taken as wide
 FOLDER = "folder"  # label="folder": the class is the name of the subfolder
+NAME = "name"  # label="name", where there is no such column: the class is the file's name up to the first "_"
 
 __all__ = ["InputProblem", "load"]
 
@@ -54,8 +57,9 @@ def load(path: str | Path, seed: int = 0, name: str | None = None, *, sequence: 
     """The task of a file or folder. Columns not named are guessed; `notes` of the task say what was.
 
     sequence, time, label, split: columns; values: columns of numbers (default: all others that hold numbers). label may
-    also be a .npy of n labels beside an array, or "folder". Without a split column, sequences are divided 70/15/15 from
-    the seed. n: at most so many sequences a split, drawn from the seed. sentinels: numbers that mean "missing".
+    also be a .npy of n labels beside an array, "folder", or "name" for sounds and images ("3_anna_7.wav" is a 3).
+    Without a split column, sequences are divided 70/15/15 from the seed. n: at most so many sequences a split, drawn from
+    the seed. sentinels: numbers that mean "missing".
     Raises InputProblem, one line a problem with file, place and remedy; nothing is repaired silently.
     """
     path, problems, notes = Path(path), Problems(), []
@@ -66,7 +70,8 @@ def load(path: str | Path, seed: int = 0, name: str | None = None, *, sequence: 
     for file in _files(path, problems):
         content = read_file(file, problems)
         if isinstance(content, np.ndarray):
-            found, names = _array(content, file, label, problems)
+            media = file.suffix.lower() in SOUNDS + IMAGES
+            found, names = _array(content, file, None if media else label, problems)
         elif content is not None:
             found, names = _tabular(content, file, wanted, tuple(sentinels), problems, notes)
         else:
@@ -76,7 +81,8 @@ def load(path: str | Path, seed: int = 0, name: str | None = None, *, sequence: 
         channels = names if channels is None else channels
         if path.is_dir() and len(found) == 1:
             found[0].where = str(file)
-            found[0].label = file.parent.name if label == FOLDER else found[0].label
+            named = {FOLDER: file.parent.name, NAME: file.stem.split("_")[0]}
+            found[0].label = named[label] if label == FOLDER or found[0].label is None and label == NAME else found[0].label
         series += found
     problems.stop()
     _check(series, label is not None, min_length, path, problems)
@@ -259,6 +265,9 @@ def _steps(table: pa.Table, roles: _Roles, found: list[_Series], file: Path, pro
     if roles.time is None:
         return
     place, stamps = _place(file), _stamps(table[roles.time].combine_chunks())
+    if stamps is None and not any(map(_dated, table[roles.time].to_pylist())) and f"column {roles.time} taken as time" in notes:
+        notes.append(f"column {roles.time} holds neither numbers nor ISO dates: steps are taken in the order of the file")
+        return
     if stamps is None:
         problems.add(file, f"column {roles.time} holds neither numbers nor ISO dates: write 2024-01-31 12:00:00")
         return
@@ -278,6 +287,14 @@ def _steps(table: pa.Table, roles: _Roles, found: list[_Series], file: Path, pro
         uneven += len(step) > 0 and np.ptp(step) > 1e-6 * abs(step).max()
     if uneven:
         notes.append(f"{file}: {uneven} of {len(found)} sequences have uneven time steps, taken as even")
+
+
+def _dated(cell) -> bool:
+    """Whether a cell of text is a number or an ISO date."""
+    try:
+        return np.isfinite(_number(cell)) or bool(datetime.fromisoformat(str(cell)))
+    except ValueError:
+        return False
 
 
 def _stamps(column: pa.Array) -> np.ndarray | None:
