@@ -33,7 +33,7 @@ class ClaimError(Problem):
 
 @dataclass(frozen=True)
 class Rule:
-    """The values a claim allows: low <= value <= high, an end of infinity being no limit."""
+    """The values a claim allows: between low and high, ends included; above or below one end, the end not included."""
 
     low: float
     high: float
@@ -66,7 +66,8 @@ class Rule:
 
     def judge(self, low: float, high: float) -> str:
         """The verdict of an interval alone."""
-        if low >= self.low and high <= self.high:
+        one_sided = math.inf in (-self.low, self.high)
+        if (low > self.low and high < self.high) or (not one_sided and low >= self.low and high <= self.high):
             return "supported"
         return "contradicted" if high < self.low or low > self.high else "inconclusive"
 

@@ -31,6 +31,14 @@ SERIES = {
     "dho": ("#d55e00", "s"),
     "duffing": ("#009e73", "^"),
     "ou": ("#cc79a7", "D"),
+    "none": ("#8a9099", "o"),
+    "identity": ("#0072b2", "s"),
+    "diagonal": ("#d55e00", "^"),
+    "certified": ("#009e73", "D"),
+    "plain": ("#8a9099", "o"),
+    "restarts": ("#e69f00", "s"),
+    "coarse": ("#0072b2", "^"),
+    "auto": ("#cc79a7", "D"),
     "raw": ("#009e73", "^"),
     "random": ("#cc79a7", "D"),
 }
@@ -430,6 +438,109 @@ def _advantage(axis, ask: Callable, pair: str) -> None:
     _legend(axis, fontsize=6.5)
 
 
+def curriculum(ask: Callable, narrow: bool):
+    """Accuracy against training time by plan, the time to 95 % of plain's best, and what each refinement costs."""
+    curves = ask("FROM curriculum_curve ORDER BY task, model, plan, epoch")
+    first = "s4d" if "s4d" in set(curves["model"]) else curves["model"].iloc[0]
+    curves = curves[curves["model"] == first]
+    tasks, plans = list(dict.fromkeys(curves["task"])), list(dict.fromkeys(curves["plan"]))
+    ratios = curves.iloc[:0]
+    if "time_to_target" in ask.tables:
+        wanted = "target = '95 % of plain' AND ratio IS NOT NULL"
+        ratios = ask(f"FROM time_to_target WHERE {wanted} ORDER BY task, model, plan, baseline")
+    drops = ask("SELECT task || ', ' || plan AS place, model, drop, low, high FROM curriculum_drop ORDER BY ALL")
+    figure, axes = _panels(len(tasks) + (len(ratios) > 0) + (len(drops) > 0), narrow)
+    for axis, task in zip(axes, tasks, strict=False):
+        for plan, line in curves[curves["task"] == task].groupby("plan"):
+            colour, marker = series(plan, plans)
+            axis.plot(line["seconds"], line["accuracy"], color=colour, marker=marker, markersize=3.5, label=label(plan))
+        _legend(axis, loc="lower right")
+        _finish(axis, f"{label(task)}: {label(first)} by plan", "training time (s)", "test accuracy, every step")
+    rest = iter(axes[len(tasks) :])
+    if len(ratios):
+        axis = next(rest)
+        ratios["place"] = ratios["task"] + ", " + ratios["model"].map(label) + ", " + ratios["plan"]
+        _dots(axis, ratios, "ratio", "baseline", "place")
+        axis.axvline(1, color=FAINT, linewidth=0.8, zorder=0)
+        _finish(axis, "Time to 95 % of plain's best", "training time / that of the baseline", "")
+    if len(drops):
+        axis = next(rest)
+        _dots(axis, drops, "drop", "model", "place")
+        axis.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
+        _finish(axis, "Refining the stride", "accuracy lost at once", "")
+    return figure
+
+
+def dissipation(ask: Callable, narrow: bool):
+    """Forgetting at the proved rate and without its hypothesis, and how slowly HiPPO forgets."""
+    rows = ask("FROM dissipation ORDER BY theorem, setting, system")
+    figure, axes = _panels(2, narrow, width=4.4)
+    axis, part = axes[0], rows[rows["theorem"] == "forgetting"]
+    looks = iter((("#d55e00", "x"), ("#e69f00", "+")))
+    for setting, cell in part.groupby("setting", sort=False):
+        colour, marker = ("#0072b2", "o") if cell["hypothesis"].all() else next(looks)
+        name = label(setting.removeprefix("counterexample: "), 40)
+        axis.plot(cell["bound"], cell["measured"], marker, color=colour, markersize=4, label=name)
+    ends = [part["bound"].min(), part["bound"].max()]
+    axis.plot(ends, ends, color=FAINT, linewidth=0.8, zorder=0)
+    axis.set_yscale("symlog", linthresh=1e-3)
+    _legend(axis, loc="center left")
+    _finish(axis, "Forgetting: measured against proved", "proved rate (1/step)", "measured rate (1/step)")
+    axis, part = axes[1], rows[(rows["theorem"] == "landscape") & rows["setting"].str.startswith("slower")]
+    for i, (_, cell) in enumerate(part.groupby("setting", sort=False)):
+        axis.plot(cell["measured"], [i] * len(cell), "o", color="#0072b2", markersize=3.5, alpha=0.6)
+        axis.plot(cell["measured"].mean(), i, "|", color=INK, markersize=14)
+    names = [setting.removeprefix("slower than ") for setting in dict.fromkeys(part["setting"])]
+    axis.set_yticks(
+        range(len(names)), [name.replace(" of the same", "\nof the same").replace(" as fast", "\nas fast") for name in names]
+    )
+    axis.set_ylim(-0.5, len(names) - 0.5)
+    axis.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
+    _finish(axis, "HiPPO-LegS against", "log half-life of the energy, HiPPO over the other", "")
+    return figure
+
+
+def stability(ask: Callable, narrow: bool):
+    """Violation against error by storage, errors of all forecasters, and what perturbed input does to both."""
+    pareto = ask("FROM stability_pareto ORDER BY dataset, horizon, host, storage, weight, beta")
+    errors = ask("FROM stability_cell WHERE router_weight = 0 AND mse_relative IS NOT NULL ORDER BY mse_relative DESC")
+    shaken = ask(
+        "SELECT storage, level, exp(avg(ln(1 + mse_rise))) AS mse, avg(violation) AS violation FROM robustness_cell "
+        "WHERE host = (SELECT min(host) FROM robustness WHERE violation IS NOT NULL) GROUP BY ALL ORDER BY ALL"
+    )
+    figure, axes = _panels(2 + 2 * (len(shaken) > 0), narrow)
+    for (host, storage), part in pareto.groupby(["host", "storage"], sort=False):
+        colour, marker = series(storage, ())
+        reach = [part["violation"] - part["violation_low"], part["violation_high"] - part["violation"]]
+        kept = storage if host == pareto["host"].iloc[0] else None
+        axes[0].errorbar(part["violation"], part["mse"], xerr=reach, fmt=marker, color=colour, elinewidth=0.9, label=kept)
+    axes[0].set_xscale("symlog", linthresh=1e-4)
+    _legend(axes[0])
+    _finish(axes[0], "Violation against error", "mean violation, own storage", "mean square error")
+    errors["place"] = [
+        f"{host}, {storage}" if storage != "none" else host
+        for host, storage in zip(errors["host"], errors["storage"], strict=True)
+    ]
+    for place, part in errors.groupby("place", sort=False):
+        colour, marker = series(part["storage"].iloc[0], ())
+        axes[1].plot(part["mse_relative"], [place] * len(part), marker, color=colour)
+    axes[1].axvline(1, color=FAINT, linewidth=0.8, zorder=0)
+    _finish(axes[1], "Forecast error", "mean square error / persistence", "")
+    if len(shaken):
+        for value, axis, title in (
+            ("mse", axes[2], "Error on perturbed input"),
+            ("violation", axes[3], "Violation on perturbed input"),
+        ):
+            for storage, line in shaken.groupby("storage"):
+                colour, marker = series(storage, ())
+                axis.plot(line["level"], line[value], color=colour, marker=marker, label=label(storage))
+            _finish(
+                axis, title, "perturbation (sd of the input)", "error / clean error" if value == "mse" else "mean violation"
+            )
+        _legend(axes[2])
+    return figure
+
+
 def study(ask: Callable, narrow: bool):
     """The story: how continuous tasks are, how continuous models are, and whether the two must match."""
     wanted = [(_story_tasks, {"mixtures"}), (_story_models, {"convergence"}), (_story_match, {"forecast", "mixtures"})]
@@ -482,6 +593,9 @@ NEEDS = {
     "diagnosis": (diagnosis, ("diagnosis",)),
     "benchmark": (benchmark, ("benchmark",)),
     "alignment": (alignment, ("alignment", "forecast", "mixtures")),
+    "curriculum": (curriculum, ("curriculum", "curriculum_times")),
+    "dissipation": (dissipation, ("dissipation",)),
+    "stability": (stability, ("stability", "robustness")),
 }
 FIGURES = tuple(NEEDS)
 
