@@ -92,8 +92,10 @@ def test_one_line_of_the_s6_layer_reruns_s6_and_what_follows(study):
         found = study.planned()
     runs = {job for job in found if ":" in job}
     expected = {job for job in FORECAST if "s6" in job} | {"refinement_run:dho,s6", "benchmark_run:listops,s6"}
+    expected |= {"stability_run:vic_elec,mamba", "stability_run:vic_elec,persistence"}  # whose penalty attaches to S6
     assert runs == expected | {"latents_encode:listops,s6", "score_run:listops,s6"}
     follow = {"refinement", "diagnosis", "benchmark", "score", "similarity", "forecast", "gap", "alignment"}
+    follow |= {"stability", "robustness"}
     assert found - runs == follow | AFTER
 
 

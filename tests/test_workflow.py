@@ -11,7 +11,10 @@ from continuity import catalog, config, tables
 from continuity.study import COMPACTED, DERIVED, RULES, Study
 from project import ROOT
 
-STAGES = ("systems", "tasks", "latents", "score", "mixtures", "forecast", "convergence", "refinement", "benchmark", "report")
+STAGES = ("systems", "tasks", "latents", "score", "mixtures", "forecast", "convergence", "refinement", "benchmark", "curriculum", "time_to_target", "dissipation", "stability", "robustness", "report")
+
+BESIDE = {"similarity", "diagnosis", "curriculum_times", "robustness"}
+"""Tables that the runs of another table write too."""
 
 
 def table(study, name):
@@ -45,7 +48,7 @@ def test_every_file_says_what_made_it(study):
 
 def test_every_run_has_a_line_of_time_and_place(study):
     runs = table(study, "runs")
-    assert {row["table"] for row in runs} == set(COMPACTED) - {"similarity", "diagnosis"}
+    assert {row["table"] for row in runs} == set(COMPACTED) - BESIDE
     assert all(row["seconds"] >= 0 and row["host"] and row["backend"] and row["started"] for row in runs)
     assert len([row for row in runs if row["table"] == "forecast"]) == len(table(study, "forecast"))
 
