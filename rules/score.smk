@@ -6,6 +6,7 @@ rule score_run:
         rows=STUDY.output("score_run"),
         runs=STUDY.beside("score_run", "runs.parquet"),
         similarity=STUDY.similarity,
+        sensitivity=STUDY.sensitivity,
     log:
         STUDY.log("score_run"),
     conda:
@@ -14,7 +15,7 @@ rule score_run:
         cfg=cfg("score_run"),
         code=code("score_run"),
     shell:
-        f"{STAGE}/score.py {IDENTITY} --inputs latents={{input.latents:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} --similarity {{output.similarity:q}} {LOGGED}"
+        f"{STAGE}/score.py {IDENTITY} --inputs latents={{input.latents:q}} --rows {{output.rows:q}} --runs {{output.runs:q}} --similarity {{output.similarity:q}} --sensitivity {{output.sensitivity:q}} {LOGGED}"
 
 
 rule score:
@@ -45,5 +46,21 @@ rule similarity:
     params:
         cfg=cfg("similarity"),
         code=code("similarity"),
+    shell:
+        f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"
+
+
+rule score_sensitivity:
+    input:
+        STUDY.run_files("score_sensitivity"),
+    output:
+        rows=STUDY.output("score_sensitivity"),
+    log:
+        STUDY.log("score_sensitivity"),
+    conda:
+        ENVIRONMENT
+    params:
+        cfg=cfg("score_sensitivity"),
+        code=code("score_sensitivity"),
     shell:
         f"{STAGE}/compact.py {IDENTITY} --files {{input:q}} --rows {{output.rows:q}} {LOGGED}"

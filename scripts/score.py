@@ -1,14 +1,16 @@
-"""Score how continuous one task is under one encoder: every lag, mu with its interval, and the value without continuity."""
+"""Score how continuous one task is under one encoder: every lag, mu with its interval, the value without continuity, and how mu
+depends on its settings."""
 
 from continuity import latents, stage
 from continuity.metric import shuffled, task_continuity_stream
+from continuity.sensitivity import sensitivity
 from continuity.tables import write
 
 
 def work(job: stage.Job) -> None:
     cfg = job.cfg
     keys = {"task": cfg["task"], "encoder": cfg["encoder"]}
-    options = {name: value for name, value in cfg.items() if name not in keys}
+    options = {name: value for name, value in cfg.items() if name not in (*keys, "sensitivity")}
     similarity = []
 
     def one():
@@ -28,8 +30,10 @@ def work(job: stage.Job) -> None:
         return [row | {"n_sequences": found.n_sequences}], "numpy"
 
     job.once("score", one)
+    changed = sensitivity(latents.read(job.inputs["latents"]), cfg["sensitivity"], **options)
+    job.write("score_sensitivity", [keys | row for row in changed], "sensitivity")
     write("similarity", similarity, job.outputs["similarity"], job.identity)
 
 
 if __name__ == "__main__":
-    stage.run("score", __doc__, work, ("rows", "runs", "similarity"), {"latents": "the encoded task"})
+    stage.run("score", __doc__, work, ("rows", "runs", "similarity", "sensitivity"), {"latents": "the encoded task"})

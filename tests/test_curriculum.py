@@ -472,11 +472,14 @@ def invented(plans, fail=(), majority=0.1):
     rows, times = [], []
     for (plan, (by_epoch, strides, accuracies, seconds)), seed in itertools.product(plans.items(), SEEDS):
         keys = {"task": "t", "model": "m", "plan": plan, "seed": seed}
+        within = [by_epoch[:k].count(part) for k, part in enumerate(by_epoch)]
+        lr = [1 / (1 + k if plan == "continued" else 1 + within[k]) for k in range(len(by_epoch))]
         lasting = accuracies[:2] if (plan, seed) in fail else accuracies
         for epoch, (part, accuracy) in enumerate(zip(by_epoch, lasting, strict=False), start=1):
             stride = strides[part - 1]
             rows.append(keys | {"epoch": epoch, "stage": part, "stride": stride, "samples": epoch * 100 // stride,
-                                "accuracy": accuracy, "accuracy_stage": accuracy, "loss": 1.0, "majority": majority})  # fmt: skip
+                                "accuracy": accuracy, "accuracy_stage": accuracy, "loss": 1.0, "majority": majority,
+                                "lr": lr[epoch - 1]})  # fmt: skip
             factor = NOISE[seed] if plan == "coarse" else 1.0
             times.append(keys | {"epoch": epoch, "seconds": seconds[part - 1] * factor})
         if (plan, seed) in fail:
@@ -547,7 +550,14 @@ def test_published_targets_and_plans_without_a_baseline(tmp_path):
     rows = time_to_target(tmp_path, plans, relative=(), published=(0.5,))
     assert rows["coarse", "0.5 as published", "envelope"]["target_accuracy"] == 0.5
     row = rows["three", "0.5 as published", "restarts"]
-    assert row["status"] == "undefined" and row["reason"] == "no plan of stride 1 has as many stages"
+    assert row["status"] == "undefined" and row["reason"] == "no plan of stride 1 has as many restarts"
+
+
+def test_a_plan_that_goes_on_with_its_learning_rate_is_compared_with_plain_training_of_as_many_epochs(tmp_path):
+    rows = time_to_target(tmp_path, PLANS | {"continued": PLANS["coarse"]})
+    row = rows["continued", "95 % of plain", "restarts"]
+    assert row["baseline_plan"] == "plain" and row["ratio"] == pytest.approx(26 / 60)
+    assert rows["coarse", "95 % of plain", "restarts"]["baseline_plan"] == "restarts"
 
 
 def test_an_automatic_plan_that_stays_plain_is_compared_and_is_no_baseline(tmp_path):

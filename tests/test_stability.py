@@ -1,15 +1,14 @@
 """Forecasters with and without a dissipative memory: paired runs, memory measured against eigvalsh, perturbed input."""
 
+import importlib.util
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from weakref import WeakMethod
 
 import numpy as np
 import pytest
 import torch
-from continuity import catalog, tables, training
+from continuity import catalog, stage, tables, training
 from continuity.dissipation import lmi_block
 from continuity.layers.s6 import OBSERVERS, S6
 from continuity.problems import Problem
@@ -30,6 +29,7 @@ from continuity.stability import (
 )
 from continuity.study import SCRIPTS
 from continuity.training import Budget
+from scipy import stats
 
 BUDGET = Budget(epochs=3, batch=8, lr=0.01, layer_lr=0.01, weight_decay=0.0, warmup=0.1, clip=1.0)
 PENALTY = {"supply": "unit", "output": "post", "feedthrough": True, "exponent": 1, "channels": "mean", "blocks": None}
@@ -350,11 +350,16 @@ def waves(tmp_path_factory, data):
     return path
 
 
-def stage(cfg, out, path):
+def job(cfg, out, path):
+    """Run the stage's script in this process: the paths of its outputs."""
     outputs = {name: out / f"{name}.parquet" for name in ("rows", "runs", "robustness")}
-    command = [sys.executable, SCRIPTS / "stability.py", "--cfg", json.dumps(CFG | cfg), "--files", path]
-    command += [part for name, output in outputs.items() for part in (f"--{name}", output)]
-    return subprocess.run(list(map(str, command)), capture_output=True, text=True), outputs
+    spec = importlib.util.spec_from_file_location("stability_script", SCRIPTS / "stability.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    named = [part for name, output in outputs.items() for part in (f"--{name}", str(output))]
+    argv = ["--cfg", json.dumps(CFG | cfg), "--files", str(path), *named]
+    stage.run("stability", "", script.work, tuple(outputs), argv=argv)
+    return outputs
 
 
 @pytest.fixture(scope="module")
@@ -365,8 +370,7 @@ def written(waves, tmp_path_factory):
              {"name": "sst", "host": "sst", "options": SST, "storages": [{"name": "none"}], "router_weights": [0, 1]})  # fmt: skip
     for host in hosts:
         cfg = {"host": host, "dataset": {"name": "waves", "path": str(waves), "training": {"epochs": 2}}}
-        done, outputs = stage(cfg, tmp_path_factory.mktemp(host["name"]), waves)
-        assert done.returncode == 0, done.stderr
+        outputs = job(cfg, tmp_path_factory.mktemp(host["name"]), waves)
         found |= {(host["name"], name): path for name, path in outputs.items()}
     return found
 
@@ -400,8 +404,8 @@ def test_the_views_pair_runs_by_seed(written, tmp_path):
     assert (np.log(equal["low"]), np.log(equal["high"])) == pytest.approx(
         (np.mean(logs) - half, np.mean(logs) + half), abs=1e-9
     )
-    assert equal["verdict"] == ("equivalent" if max(abs(np.mean(logs) - half), abs(np.mean(logs) + half)) < np.log(1.01)
-                                else equal["verdict"]) and equal["n_seeds"] == 2  # fmt: skip
+    inside = max(abs(np.mean(logs) - half), abs(np.mean(logs) + half)) <= np.log(1.01)
+    assert (equal["verdict"] == "equivalent") == inside and (equal["reason"] is None) == inside and equal["n_seeds"] == 2
     relative = connection.sql("SELECT mse_relative FROM stability_cell WHERE host = 'persistence'").fetchall()
     assert relative == [(pytest.approx(1),)]
     assert connection.sql("SELECT count(*) FROM stability_router").fetchall() == [(2,)]
@@ -410,23 +414,50 @@ def test_the_views_pair_runs_by_seed(written, tmp_path):
     assert connection.sql("SELECT bool_or(NOT dominated) FROM stability_pareto").fetchall() == [(True,)]
 
 
+@pytest.mark.parametrize(
+    ("ratios", "verdict", "reason", "needed"),
+    [
+        ([1.001, 0.999, 1.0, 1.002], "equivalent", None, 2),
+        ([1.05, 1.06, 1.055, 1.05], "different", "the error changes by more than 1 %", 3),
+        ([1.02, 0.995, 1.02, 1.02], "undecided", "the mean change exceeds 1 %, but its interval reaches within", 7),
+        ([1.01, 0.99, 1.008, 0.994], "undecided", "pairs differ by 1.00 % sd: too few seeds", 5),
+        ([1.2, 1 / 1.2, 1.1, 1 / 1.1], "undecided", "pairs differ by 16.80 % sd: too few seeds", None),
+        ([1.001], "undecided", "one seed has no interval", None),
+    ],
+)
+def test_equivalence_within_a_hundredth_takes_two_one_sided_tests(tmp_path, ratios, verdict, reason, needed):
+    keys = {"dataset": "waves", "horizon": 12, "host": "mamba", "beta": 0.0, "router_weight": 0.0}
+    rows = [keys | {"seed": seed, "storage": "none", "weight": 0.0, "mse": 0.2} for seed in range(len(ratios))]
+    rows += [row | {"storage": "identity", "weight": 1.0, "mse": 0.2 * ratio} for row, ratio in zip(rows, ratios, strict=True)]
+    tables.write("stability", rows, tmp_path / "stability.parquet")
+    connection = catalog.open_files({"stability": tmp_path / "stability.parquet"})
+    (found,) = connection.sql("FROM stability_equivalence").to_arrow_table().to_pylist()
+    logs, n = np.log(ratios), len(ratios)
+    if n > 1:
+        quantiles = stats.t.ppf(0.95, np.arange(1, 10))
+        half = quantiles[n - 2] * logs.std(ddof=1) / np.sqrt(n)
+        assert np.log(found["high"]) == pytest.approx(logs.mean() + half, abs=1e-4)
+        enough = quantiles * logs.std(ddof=1) / np.sqrt(np.arange(2, 11)) <= np.log(1.01)
+        assert needed == (int(np.argmax(enough)) + 2 if enough.any() else None)
+    assert (found["verdict"], found["reason"], found["needed"]) == (verdict, reason, needed)
+
+
 def test_a_finished_job_works_on_what_a_new_seed_adds_only(waves, tmp_path):
     cfg = {"host": HOST, "dataset": {"name": "waves", "path": str(waves)}}
-    first, outputs = stage(cfg | {"seeds": [0]}, tmp_path, waves)
-    assert first.returncode == 0, first.stderr
+    job(cfg | {"seeds": [0]}, tmp_path, waves)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("run.parquet")}
-    again, _ = stage(cfg, tmp_path, waves)
-    assert again.returncode == 0, again.stderr
+    outputs = job(cfg, tmp_path, waves)
     assert len(list(tmp_path.rglob("run.parquet"))) == 4 and all(path.stat().st_mtime_ns == was for path, was in kept.items())
     assert tables.read(outputs["rows"]).num_rows == 4
 
 
-def test_a_set_that_cannot_be_used_ends_in_a_line_a_problem_and_writes_nothing(waves, tmp_path):
+def test_a_set_that_cannot_be_used_ends_in_a_line_a_problem_and_writes_nothing(waves, tmp_path, capsys):
     lines = waves.read_text().splitlines()
     broken = tmp_path / "broken.csv"
     broken.write_text("\n".join([*lines[:50], lines[20], lines[51].split(",")[0] + ",-9999,1", *lines[52:]]))
-    done, outputs = stage({"host": HOST, "dataset": {"name": "waves", "path": str(broken)}}, tmp_path / "out", broken)
-    problems = done.stderr.splitlines()
-    assert done.returncode == 2 and len(problems) == 3
+    with pytest.raises(SystemExit) as left:
+        job({"host": HOST, "dataset": {"name": "waves", "path": str(broken)}}, tmp_path / "out", broken)
+    problems = capsys.readouterr().err.splitlines()
+    assert left.value.code == 2 and len(problems) == 3
     assert all(line.startswith(f"stability.datasets: {broken}: ") for line in problems)
     assert not (tmp_path / "out").exists()

@@ -11,9 +11,25 @@ from continuity import catalog, config, tables
 from continuity.study import COMPACTED, DERIVED, RULES, Study
 from project import ROOT
 
-STAGES = ("systems", "tasks", "latents", "score", "mixtures", "forecast", "convergence", "refinement", "benchmark", "curriculum", "time_to_target", "dissipation", "stability", "robustness", "report")
+STAGES = (
+    "systems",
+    "tasks",
+    "latents",
+    "score",
+    "mixtures",
+    "forecast",
+    "convergence",
+    "refinement",
+    "benchmark",
+    "curriculum",
+    "time_to_target",
+    "dissipation",
+    "stability",
+    "robustness",
+    "report",
+)
 
-BESIDE = {"similarity", "diagnosis", "curriculum_times", "robustness"}
+BESIDE = {"similarity", "score_sensitivity", "diagnosis", "curriculum_times", "robustness"}
 """Tables that the runs of another table write too."""
 
 

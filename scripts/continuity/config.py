@@ -200,8 +200,11 @@ def _names(config: dict) -> Iterable[str]:
         yield from _twice(where, config[stage][name])
     trained = set(config["benchmark"]["models"])
     for name in config["latents"]["encoders"]:
-        if name not in {"raw", "random"} | trained:
-            known = {"raw", "random"} | trained
+        known = {"raw", "random"} | trained
+        model, at, depth = name.partition("@")
+        if at and model in trained and not 1 <= int(depth or 0) <= config["benchmark"]["network"]["n_layers"]:
+            yield f"latents.encoders: {name} is deeper than benchmark.network.n_layers; layers count from 1"
+        if model not in known or at and model not in trained:
             yield f"latents.encoders: {name} is neither raw, random nor in benchmark.models; {_nearest(name, known)}"
     for index, model in enumerate(config["models"]):
         if "layer" in model and model["layer"] not in known_layers():
@@ -212,7 +215,7 @@ def _names(config: dict) -> Iterable[str]:
                 f"tasks.list[{index}]: {task['name']} is not a known task and gives no path; "
                 f"{_nearest(task['name'], known_tasks())}"
             )
-        if "path" in task and "label" not in task:
+        if "path" in task and "label" not in task and task["name"] not in known_tasks():
             yield f"tasks.list[{index}]: {task['name']} has a path but no label; name the label column"
     yield from _plans(config, tasks)
     stability = config["stability"]

@@ -3,6 +3,8 @@
 `python -m continuity.dictionary` writes it to config/TABLES.md, from tables.toml and the heads of the views.
 """
 
+import duckdb
+
 from continuity import catalog, tables
 from continuity.identity import ROOT
 
@@ -19,14 +21,19 @@ are 95 %. A view is there where the tables that it reads are.
 """
 
 
-def page() -> str:
-    """The whole page."""
+def blank() -> duckdb.DuckDBPyConnection:
+    """A database with every declared table, empty, and every view."""
     connection = catalog.empty()
     for table in tables.TABLES.values():
         columns = ", ".join(f'"{column.name}" {catalog.TYPES[column.type]}' for column in table.columns)
         connection.execute(f'CREATE TABLE "{table.name}" ({columns})')
     catalog.complete(connection)
-    return "\n".join([HEAD, *(_relation(*found) for found in catalog.relations(connection))])
+    return connection
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *(_relation(*found) for found in catalog.relations(blank()))])
 
 
 def _relation(name: str, kind: str, columns: list[tuple[str, str]]) -> str:
@@ -34,7 +41,7 @@ def _relation(name: str, kind: str, columns: list[tuple[str, str]]) -> str:
     key = f" Key: {', '.join(f'`{column}`' for column in tables.TABLES[name].key)}." if name in tables.TABLES else ""
     lines = [f"## {name} ({kind})\n", f"One row: {row}.{key}\n", "| column | type | unit | meaning |", "|---|---|---|---|"]
     for column, type_ in columns:
-        unit, meaning = documented[column]
+        unit, meaning = documented.get(column, ("", ""))
         lines.append(f"| `{column}` | {type_.lower()} | {_cell(unit)} | {_cell(meaning)} |")
     return "\n".join(lines) + "\n"
 

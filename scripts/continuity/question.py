@@ -16,7 +16,7 @@ TOO_LARGE = "the query needs more memory than it is given; aggregate more, or ad
 def ask(
     sql: str, tables_dir: Path, format: str | None = None, seconds: float = 30.0, memory_mb: int = 1024, result_mb: int = 512
 ) -> bytes:
-    """The answer as bytes of `format` (`catalog.FORMATS`), or as an Arrow stream (None); what the child refuses is a QueryError.
+    """The answer as bytes of `format` (`catalog.FORMATS`), or as an Arrow stream (None); a refusal is a QueryError.
 
     seconds, memory_mb, result_mb: limits on time, memory and the size of the answer.
     """

@@ -136,9 +136,10 @@ class DissipationRegularizer(nn.Module):
 
         violation: mean of max(0, lambda_max) at the storage in use, the published number; violating_share: share of
         blocks with lambda_max > 0; violation_scaled: mean of max(0, lambda_max) of the scaled block
-        (`dissipation.scaled_violation`); for these two the storage's scale is free, the best of a grid around
-        `dissipation.free_scale`, so that no rescaling of B, C and D changes them. state_norm: root mean square of the
-        hidden state's entries over real tokens, channels and states. Only `blocks` are drawn where that is set.
+        (`dissipation.scaled_violation`). For the last two the scale of the storage, and of beta with it, is free: the
+        best of a grid around `dissipation.free_scale`, so that no rescaling of B, C and D changes them. state_norm:
+        root mean square of the hidden state's entries over real tokens, channels and states. Only `blocks` blocks are
+        drawn where that is set.
         """
         on = self.feedthrough if feedthrough is None else feedthrough
         rows = [self._measured(i, seen.detached(), p, on) for i, (seen, p) in enumerate(self._pairs())]
@@ -201,12 +202,14 @@ class DissipationRegularizer(nn.Module):
         inside = seen.inside()
         return (value if inside is None else value[inside]).pow(self.exponent).mean()
 
-    def _violation(self, seen, p, feedthrough, clip=True):
-        how = {"p": p, "beta": self.beta, "supply": self.supply} | (seen.certified or {})
+    def _how(self, seen, p):
+        """Keywords of a block's functions: as penalised, or as certified."""
+        how = {"p": p, "beta": self.beta, "supply": self.supply, "output": self.output} | (seen.certified or {})
+        return how | {"discretization": seen.discretization}
+
+    def _violation(self, seen, p, feedthrough):
         D = seen.D if feedthrough or seen.certified else None
-        return dissipation.selective_violation(
-            seen.delta, seen.A, seen.B, seen.C, D, discretization=seen.discretization, output=self.output, clip=clip, **how
-        )
+        return dissipation.selective_violation(seen.delta, seen.A, seen.B, seen.C, D, **self._how(seen, p))
 
     def _sample(self, layer, seen, p, whole=False):
         """At most `blocks` blocks of one layer: uniform real tokens times uniform channels (`whole`: all of them)."""
@@ -226,14 +229,13 @@ class DissipationRegularizer(nn.Module):
         norm = _state_norm(seen)
         seen, p = self._sample(layer, seen, p)
         inside = seen.inside()
-        real = (lambda x: x) if inside is None else (lambda x: x[inside])
-        violation = real(self._violation(seen, p, feedthrough)).mean()
-        how = {"p": p, "beta": self.beta, "supply": self.supply} | (seen.certified or {})
-        D = seen.D if feedthrough or seen.certified else None
+        real = slice(None) if inside is None else inside
+        violation = self._violation(seen, p, feedthrough)[real].mean()
+        how, D = self._how(seen, p), seen.D if feedthrough or seen.certified else None
         if not seen.certified:
-            how["p"] = how["p"] * _best_scale(seen, D, how, self.output)
+            how |= _best_scale(seen, D, how)
         eigenvalue, scaled = (
-            real(function(seen.delta, seen.A, seen.B, seen.C, D, discretization=seen.discretization, output=self.output, **how))
+            function(seen.delta, seen.A, seen.B, seen.C, D, **how)[real]
             for function in (dissipation.selective_violation, dissipation.scaled_violation)
         )
         return {
@@ -244,22 +246,19 @@ class DissipationRegularizer(nn.Module):
         }
 
 
-def _best_scale(seen, D, how, output):
-    """Factor on the storage that makes the mean scaled violation of at most TRIED blocks least."""
-    rest = {name: value for name, value in how.items() if name != "p"}
+def _best_scale(seen, D, how):
+    """p and beta, scaled alike, for which the mean scaled violation of at most TRIED blocks is least."""
     tokens = seen.tokens()
     few = seen.at(tokens[:: max(1, len(tokens) * seen.delta.shape[2] // TRIED)])
-    centre = dissipation.free_scale(
-        few.delta, few.A, few.B, few.C, how["p"], discretization=seen.discretization, supply=rest["supply"]
-    )
+    some = None if D is None else few.D
+    rule = {"discretization": how["discretization"], "supply": how["supply"]}
+    centre = dissipation.free_scale(few.delta, few.A, few.B, few.C, how["p"], **rule)
     tried = {}
     for factor in SCALES:
-        scaled = dissipation.scaled_violation(
-            few.delta, few.A, few.B, few.C, None if D is None else few.D, factor * centre * how["p"],
-            discretization=seen.discretization, output=output, **rest,
-        )  # fmt: skip
-        tried[factor] = scaled.mean().item()
-    return centre * min(tried, key=tried.get)
+        options = how | {"p": factor * centre * how["p"], "beta": factor * centre * how["beta"]}
+        tried[factor] = dissipation.scaled_violation(few.delta, few.A, few.B, few.C, some, **options).mean().item()
+    best = centre * min(tried, key=tried.get)
+    return {"p": best * how["p"], "beta": best * how["beta"]}
 
 
 def _state_norm(seen) -> float:

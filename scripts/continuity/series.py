@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from continuity.tasks.files import InputProblem, Problems, read_file
-from continuity.trajectories import SPLITS
+from continuity.tasks.sequences import SPLITS
 
 SETS = {
     "vic_elec": {

@@ -79,14 +79,20 @@ def _trained(stage: str, *names: str) -> Callable:
     return cut
 
 
+def model_of(encoder: str) -> str:
+    """The model of an encoder: s4d of s4d@2, the states after its second layer."""
+    return encoder.partition("@")[0]
+
+
 def _latents(study: "Study", keys: dict) -> dict:
     part = study.config["latents"]
     cut = {"task": keys["task"], "encoder": keys["encoder"], "sequences": part["sequences"]}
-    trained = keys["encoder"] in study.config["benchmark"]["models"]
-    if trained or keys["encoder"] == "random":
-        name = keys["encoder"] if trained else study.config["benchmark"]["models"][0]
+    encoder = model_of(keys["encoder"])
+    trained = encoder in study.config["benchmark"]["models"]
+    if trained or encoder == "random":
+        name = encoder if trained else study.config["benchmark"]["models"][0]
         cut |= {"model": study.model(name), "network": study.config["benchmark"]["network"]}
-    return cut if trained or keys["encoder"] == "raw" else cut | {"seed": part["seed"]}
+    return cut if trained or encoder == "raw" else cut | {"seed": part["seed"]}
 
 
 def _score(study: "Study", keys: dict) -> dict:
@@ -94,7 +100,8 @@ def _score(study: "Study", keys: dict) -> dict:
 
 
 def _mixtures(study: "Study", keys: dict) -> dict:
-    return keys | study.config["mixtures"] | {"score": study.config["score"]}
+    score = {name: value for name, value in study.config["score"].items() if name != "sensitivity"}
+    return keys | study.config["mixtures"] | {"score": score}
 
 
 def _forecast(study: "Study", keys: dict) -> dict:
@@ -154,7 +161,7 @@ def _host_sources(study: "Study", keys: dict) -> list[Path]:
 
 def _layer_sources(study: "Study", keys: dict) -> list[Path]:
     """The file of the model that a job trains: a layer of the library, or the user's own module."""
-    name = keys.get("model", keys.get("encoder"))
+    name = keys.get("model", model_of(keys.get("encoder", "")))
     models = {model["name"]: model for model in study.config["models"]}
     if name not in models:
         return []
@@ -166,8 +173,9 @@ def _layer_sources(study: "Study", keys: dict) -> list[Path]:
 
 def _task_sources(study: "Study", keys: dict) -> list[Path]:
     entry = _entry(study.config["tasks"]["list"], keys["task"])
-    name = "user" if "path" in entry else entry["name"]
-    return [module_file(configuration.known_tasks()[name].split(":")[0])]
+    known = configuration.known_tasks()
+    name = entry["name"] if entry["name"] in known else "user"
+    return [module_file(known[name].split(":")[0])]
 
 
 def _package_data(*patterns: str) -> Callable[["Study"], list[Path]]:
@@ -196,7 +204,8 @@ RULES: dict[str, Rule] = {
         "latents.py", "data/latents/task={task}/encoder={encoder}.parquet", ("task", "encoder"), _latents, _layer_sources
     ),
     "score_run": Rule(
-        "score.py", _run("score", "task", "encoder"), ("task", "encoder"), _score, writes=("score", "similarity")
+        "score.py", _run("score", "task", "encoder"), ("task", "encoder"), _score,
+        writes=("score", "similarity", "score_sensitivity"),
     ),
     "mixtures_run": Rule("mixtures.py", _run("mixtures", "system"), ("system",), _mixtures, writes=("mixtures",)),
     "forecast_run": Rule(
@@ -229,6 +238,7 @@ COMPACTED = {
     "benchmark": "benchmark_run",
     "score": "score_run",
     "similarity": "score_run",
+    "score_sensitivity": "score_run",
     "mixtures": "mixtures_run",
     "forecast": "forecast_run",
     "convergence": "convergence_run",
@@ -384,6 +394,10 @@ class Study:
         return self.output("score_run").replace("/tables/score/", "/tables/similarity/")
 
     @property
+    def sensitivity(self) -> str:
+        return self.output("score_run").replace("/tables/score/", "/tables/score_sensitivity/")
+
+    @property
     def diagnosis(self) -> str:
         return self.output("refinement_run").replace("/tables/refinement/", "/tables/diagnosis/")
 
@@ -397,7 +411,8 @@ class Study:
 
     def encoder_weights(self, task: str, encoder: str) -> list[str]:
         """The trained network behind an encoder; none for raw and random."""
-        return [self.weights.format(task=task, model=encoder)] if encoder in self.config["benchmark"]["models"] else []
+        model = model_of(encoder)
+        return [self.weights.format(task=task, model=model)] if model in self.config["benchmark"]["models"] else []
 
     def run_files(self, table: str) -> list[str]:
         """The declared run files that result table `table` is joined from."""

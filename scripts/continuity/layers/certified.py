@@ -65,7 +65,7 @@ class Certified(S6):
         return F.softplus(self.q_raw) + FLOOR
 
     def certificate(self, delta, B, C, step_scale=1.0):
-        """What certifies the tokens delta (…, D), at the step used, B and C (…, N): D (…, D), p (D, N), beta (…, D), supply."""
+        """What certifies tokens delta (…, D), at the step used, B and C (…, N): D and beta (…, D), p (D, N), supply, output."""
         a, loss, gain = self._one_step(delta, step_scale)
         q = self.q()
         gain = gain * B.unsqueeze(-2)  # b / delta
@@ -79,7 +79,7 @@ class Certified(S6):
         border = border / (room - 2 * rate.unsqueeze(-1)).clamp_min(torch.finfo(a.dtype).tiny)
         safe = ROUNDINGS * torch.finfo(a.dtype).eps * (stored + crossed.abs() + border)
         needed = (stored - crossed + border + safe).sum(-1)
-        return {"D": self.D.square() + needed.clamp_min(0) / 2, "p": q, "beta": rate, "supply": self.supply}
+        return {"D": self.D.square() + needed.clamp_min(0) / 2, "p": q, "beta": rate, "supply": self.supply, "output": "post"}
 
     def mix(self, u, step_scale, lengths):
         delta, B, C = self.selection(u)

@@ -1,23 +1,26 @@
 -- Training time to an accuracy: every plan over two baselines of plain training, stride 1 throughout (METHODS 28).
--- envelope: the annealed run, of all budgets, that gets there cheapest in most seeds; restarts: plain with as many stages,
--- those at the plan's own epochs where there are such. Plain training is the annealed plan of most epochs.
+-- envelope: the annealed run, of all budgets, that gets there cheapest in most seeds; restarts: plain with as many restarts
+-- of the learning rate, at the plan's own epochs where there is such. Plain training is the annealed plan of most epochs.
 -- A target is reached when a second evaluation in a row, at every step, is at least as accurate; a run that never does is
 -- censored; a target that the most frequent class reaches says nothing. `automatic` names plans that choose their strides, and are no baseline even where they choose 1.
 -- Interval: log ratios paired by seed; residual variance pooled over tasks, models and plans at one target and baseline.
-WITH run AS (
-    SELECT task, model, plan, seed, max(stride) AS coarsest, max(stage) AS n_stages, max(epoch) AS epochs,
+WITH line AS (
+    SELECT *, stage > lag(stage) OVER by_epoch AND lr >= lag(lr) OVER by_epoch AS rises
+    FROM curriculum WINDOW by_epoch AS (PARTITION BY task, model, plan, seed ORDER BY epoch)
+), run AS (
+    SELECT task, model, plan, seed, max(stride) AS coarsest, count(*) FILTER (rises) AS n_restarts, max(epoch) AS epochs,
         list(stage ORDER BY epoch) AS stages
-    FROM curriculum GROUP BY ALL
+    FROM line GROUP BY ALL
 ), chance AS (
     SELECT task, max(majority) AS majority FROM curriculum GROUP BY ALL
 ), kind AS (
-    SELECT task, model, plan, max(coarsest) AS coarsest, max(n_stages) AS n_stages, max(epochs) AS epochs,
+    SELECT task, model, plan, max(coarsest) AS coarsest, max(n_restarts) AS n_restarts, max(epochs) AS epochs,
         arg_min(stages, seed) AS stages, plan IN (FROM automatic) AS chosen
     FROM run GROUP BY ALL
 ), annealed AS (
-    SELECT task, model, plan, epochs FROM kind WHERE coarsest = 1 AND n_stages = 1 AND NOT chosen
-), restarted AS (
-    SELECT task, model, plan, n_stages, stages FROM kind WHERE coarsest = 1 AND n_stages > 1 AND NOT chosen
+    SELECT task, model, plan, epochs FROM kind WHERE coarsest = 1 AND n_restarts = 0 AND NOT chosen
+), fine AS (
+    SELECT task, model, plan, n_restarts, epochs, stages FROM kind WHERE coarsest = 1 AND NOT chosen
 ), timed AS (
     SELECT task, model, plan, seed, accuracy, samples, sum(seconds) OVER so_far AS spent, lag(accuracy) OVER so_far AS before
     FROM curriculum JOIN curriculum_times USING (task, model, plan, seed, epoch)
@@ -54,8 +57,8 @@ WITH run AS (
     WHERE (task, model, plan) NOT IN (SELECT (task, model, plan) FROM annealed)
     UNION ALL
     SELECT task, model, kind.plan, target, 'restarts',
-        arg_min(restarted.plan, (kind.stages <> restarted.stages, restarted.plan))
-    FROM kind JOIN target USING (task, model) LEFT JOIN restarted USING (task, model, n_stages)
+        arg_min(fine.plan, (kind.stages <> fine.stages, abs(kind.epochs - fine.epochs), fine.plan))
+    FROM kind JOIN target USING (task, model) LEFT JOIN fine USING (task, model, n_restarts)
     WHERE coarsest > 1 OR chosen
     GROUP BY ALL
 ), pair AS (
@@ -89,7 +92,7 @@ SELECT task, model, plan, target, baseline, target_accuracy, exp(centre) AS rati
     exp(middle) AS ratio_median, exp(centre_samples) AS ratio_samples, seconds, baseline_seconds, baseline_plan, n_seeds, n_reached,
     CASE WHEN baseline_plan IS NULL OR idle THEN 'undefined' WHEN n_reached < n_seeds THEN 'censored' ELSE 'ok' END AS status,
     CASE
-        WHEN baseline_plan IS NULL THEN 'no plan of stride 1 has as many stages'
+        WHEN baseline_plan IS NULL THEN 'no plan of stride 1 has as many restarts'
         WHEN idle THEN 'the most frequent class is as accurate'
         WHEN n_reached < n_seeds
             THEN format('reached in {} of {} seeds, by {} in {}', n_own, n_seeds, baseline_plan, n_baseline)

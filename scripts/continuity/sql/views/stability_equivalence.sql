@@ -4,17 +4,18 @@
 -- high [] upper end of that interval; both within 1 %: two one-sided tests find the errors equivalent
 -- verdict [] equivalent, different (the interval lies outside 1 %) or undecided
 -- reason [] what prevents a verdict of equivalent
--- needed [] seed pairs at which an interval of this spread around a ratio of 1 would lie within 1 %
+-- needed [] seed pairs at which an interval of this spread around a ratio of 1 would lie within 1 %; NULL for more than 10
 -- n_seeds [] seed pairs
-WITH cell AS (
+WITH t AS (
+    FROM (VALUES (1, 6.314), (2, 2.920), (3, 2.353), (4, 2.132), (5, 2.015), (6, 1.943), (7, 1.895), (8, 1.860), (9, 1.833))
+        AS t(df, t90)
+), cell AS (
     SELECT dataset, horizon, host, storage, weight, beta, router_weight, avg(mse_change) AS centre,
         stddev_samp(mse_change) AS spread, count(*) AS n_seeds
     FROM stability_change GROUP BY ALL
 ), interval AS (
     SELECT *, t90 * spread / sqrt(n_seeds) AS half
-    FROM cell LEFT JOIN (
-        VALUES (1, 6.314), (2, 2.920), (3, 2.353), (4, 2.132), (5, 2.015), (6, 1.943), (7, 1.895), (8, 1.860), (9, 1.833)
-    ) AS t(df, t90) ON df = least(n_seeds - 1, 9)
+    FROM cell LEFT JOIN t ON df = least(n_seeds - 1, 9)
 ), judged AS (
     SELECT *, centre - half BETWEEN -ln(1.01) AND ln(1.01) AND centre + half BETWEEN -ln(1.01) AND ln(1.01) AS inside,
         centre - half > ln(1.01) OR centre + half < -ln(1.01) AS outside
@@ -27,6 +28,6 @@ SELECT dataset, horizon, host, storage, weight, beta, router_weight, exp(centre)
         WHEN outside THEN 'the error changes by more than 1 %'
         WHEN abs(centre) > ln(1.01) THEN 'the mean change exceeds 1 %, but its interval reaches within'
         ELSE format('pairs differ by {:.2f} % sd: too few seeds', 100 * spread) END AS reason,
-    CASE WHEN half IS NOT NULL THEN greatest(2, ceil((1.833 * spread / ln(1.01)) ** 2)) END AS needed, n_seeds
+    (SELECT min(t.df + 1) FROM t WHERE t.t90 * spread / sqrt(t.df + 1) <= ln(1.01)) AS needed, n_seeds
 FROM judged
 ORDER BY ALL
