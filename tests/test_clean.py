@@ -45,7 +45,10 @@ def test_models_that_are_no_longer_named_leave_their_runs(made):
 
 
 def test_a_task_that_is_no_longer_named_leaves_data_runs_logs_and_marks(made):
-    other = {"tasks": {"list": [{"name": "smnist", "n": {"train": 4, "validation": 4, "test": 4}}]}}
+    other = {
+        "tasks": {"list": [{"name": "smnist", "n": {"train": 4, "validation": 4, "test": 4}}]},
+        "curriculum": {"tasks": ["smnist"]},
+    }
     for path in ("data/tasks/listops.parquet", "data/encoders/task=listops/model=s4d.pt", "logs/tasks_make/listops.txt"):
         (made.root / path).parent.mkdir(parents=True, exist_ok=True)
         (made.root / path).write_text("x")

@@ -161,8 +161,12 @@ def test_every_key_is_documented():
         if not groups and name in headings or "n" in groups:
             continue
         shared = next((group for group in ("network", "training") if group in groups), None)
-        short = f"{shared}.{last}" if shared else name.replace("refinement.systems.", "systems.list.").replace(
-            "stability.hosts.storages.", "stability.storages."
+        short = (
+            f"{shared}.{last}"
+            if shared
+            else name.replace("refinement.systems.", "systems.list.").replace(
+                "stability.hosts.storages.", "stability.storages."
+            )
         )
         assert f"`{short}`" in text, f"{name} is not in config/README.md"
 

@@ -99,7 +99,9 @@ def test_every_error_is_under_its_bounds(published, small):
         for name in ("margin_log10", "margin_after_log10", "margin_next_log10"):
             assert np.nanmax(table[name].to_numpy()) < 0
         held = np.array(table["method"].to_pylist()) != "averaged"
-        assert np.all(np.isfinite(table["margin_after_log10"].to_numpy()) == (held & np.isfinite(table["margin_log10"].to_numpy())))
+        assert np.all(
+            np.isfinite(table["margin_after_log10"].to_numpy()) == (held & np.isfinite(table["margin_log10"].to_numpy()))
+        )
 
 
 @pytest.mark.parametrize("read", ["after", "next"])

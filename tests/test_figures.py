@@ -89,9 +89,10 @@ def test_no_label_leaves_the_page(connection, tmp_path, monkeypatch):
     """Long names of systems, controls and colour bars stay within the figure, wide and narrow, at the PNG's resolution."""
     drawn = []
     monkeypatch.setattr(figures, "_save", lambda figure, svg, png=None: drawn.append(figure))
-    for name in ("convergence", "diagnosis", "refinement"):
+    names = ("convergence", "diagnosis", "refinement", "curriculum", "dissipation", "stability")
+    for name in names:
         figures.draw(name, connection, tmp_path / name)
-    assert len(drawn) == 6
+    assert len(drawn) == 2 * len(names)
     for figure in drawn:
         figure.get_layout_engine().execute(figure)
         figure.set_layout_engine("none")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import invented
 import pytest
+from continuity import config as configuration
 from continuity import curves, marks, record, status
 from continuity.cli import main
 from continuity.study import RULES, Study
@@ -63,6 +64,11 @@ def test_before_anything_is_started_every_job_is_missing_and_no_time_is_known(tm
     assert {job.state for job in found.jobs} == {"missing"} and not found.busy
     assert found.unknown == len(found.jobs) == sum(len(study.jobs(rule)) for rule in RULES)
     assert not (tmp_path / "results").exists()
+
+
+def test_every_rule_belongs_to_a_stage():
+    stages = {status.stage_of(rule) for rule in RULES}
+    assert stages <= {*configuration.load(), "gap", "report", "time_to_target"}, "named as its section of the configuration"
 
 
 def test_a_finished_study_is_complete(made):

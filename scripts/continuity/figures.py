@@ -474,29 +474,32 @@ def curriculum(ask: Callable, narrow: bool):
 def dissipation(ask: Callable, narrow: bool):
     """Forgetting at the proved rate and without its hypothesis, and how slowly HiPPO forgets."""
     rows = ask("FROM dissipation ORDER BY theorem, setting, system")
-    figure, axes = _panels(2, narrow, width=4.4)
+    figure, axes = _panels(2, narrow, width=4.0)
     axis, part = axes[0], rows[rows["theorem"] == "forgetting"]
     looks = iter((("#d55e00", "x"), ("#e69f00", "+")))
     for setting, cell in part.groupby("setting", sort=False):
         colour, marker = ("#0072b2", "o") if cell["hypothesis"].all() else next(looks)
-        name = label(setting.removeprefix("counterexample: "), 40)
+        name = label(
+            setting.removeprefix("counterexample: ").replace("stable gates without a common storage", "no common storage"), 40
+        )
         axis.plot(cell["bound"], cell["measured"], marker, color=colour, markersize=4, label=name)
     ends = [part["bound"].min(), part["bound"].max()]
     axis.plot(ends, ends, color=FAINT, linewidth=0.8, zorder=0)
     axis.set_yscale("symlog", linthresh=1e-3)
     _legend(axis, loc="center left")
-    _finish(axis, "Forgetting: measured against proved", "proved rate (1/step)", "measured rate (1/step)")
+    _finish(axis, "Forgetting", "proved rate (1/step)", "measured rate (1/step)")
     axis, part = axes[1], rows[(rows["theorem"] == "landscape") & rows["setting"].str.startswith("slower")]
     for i, (_, cell) in enumerate(part.groupby("setting", sort=False)):
         axis.plot(cell["measured"], [i] * len(cell), "o", color="#0072b2", markersize=3.5, alpha=0.6)
         axis.plot(cell["measured"].mean(), i, "|", color=INK, markersize=14)
     names = [setting.removeprefix("slower than ") for setting in dict.fromkeys(part["setting"])]
     axis.set_yticks(
-        range(len(names)), [name.replace(" of the same", "\nof the same").replace(" as fast", "\nas fast") for name in names]
+        range(len(names)),
+        [name.replace(" of the", "\nof the").replace("same ", "same\n").replace(" as fast", "\nas fast") for name in names],
     )
     axis.set_ylim(-0.5, len(names) - 0.5)
     axis.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
-    _finish(axis, "HiPPO-LegS against", "log half-life of the energy, HiPPO over the other", "")
+    _finish(axis, "HiPPO-LegS against", "log ratio of half-lives of the energy", "")
     return figure
 
 

@@ -73,8 +73,10 @@ class Status:
 
 
 def stage_of(rule: str) -> str:
-    """The stage that a rule belongs to: its name up to the first underscore, the last rules being the page's."""
-    return "report" if rule in LAST else COMPACTED.get(rule, rule).split("_")[0]
+    """The stage that a rule belongs to: a working rule's name without its verb; the last rules are the page's."""
+    working = COMPACTED.get(rule, rule)
+    works = RULES[working].over or working in TIMED
+    return "report" if rule in LAST else working.rsplit("_", 1)[0] if works else working
 
 
 def look(record: Record) -> Status:

