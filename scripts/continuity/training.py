@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from continuity import curves
 from continuity.network import optim_groups
 from continuity.problems import Problem
 from continuity.stages import rate
@@ -220,6 +221,7 @@ class Trainer:
         line = {"epoch": epoch + 1, "loss": self.summed / len(self.train)} | self._judge(epoch)
         self.outcome.epochs = epoch + 1
         self.outcome.history.append(line)
+        curves.write(self.checkpoint, self.outcome.history)
         self.seconds.append(self.spent)
         if line["validation"] < self.outcome.best:
             self.outcome.best, self.outcome.best_epoch = line["validation"], epoch + 1
