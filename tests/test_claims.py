@@ -114,7 +114,7 @@ def test_a_sample_of_logarithms_is_shown_as_a_ratio(study):
         ({"sql": "SELECT 1.0 AS estimate, 0.5 AS low, 1.5 AS high", "rule": {"above": "much"}}, "a rule holds numbers"),
         ({"sql": "SELECT 'much' AS estimate, 0.5 AS low, 1.5 AS high"}, "not measured"),
         ({"sql": "SELECT 1.0 AS estimate, 0.5 AS low, 1.5 AS high", "fit": "SELECT broken"}, "not measured: Binder Error"),
-        ({"sql": "SELECT 1", "tables": ["curriculum"]}, "not run: this study has no table curriculum"),
+        ({"sql": "SELECT 1", "tables": ["router"]}, "not run: this study has no table router"),
         ({"sample": "SELECT 1.0 AS x"}, "too few for an interval"),
     ],
 )
@@ -191,7 +191,21 @@ def test_verdicts_on_the_invented_study_are_the_ones_it_was_made_for(judged):
         "encoders agree": "supported",
         "gap of S4 at eta 1": "inconclusive",
         "gap of Mamba-3 at eta 0": "inconclusive",
-        "violation falls": "inconclusive",
+        "time to 95 % of plain, against the cheapest plain run": "supported",
+        "final accuracy on sequential MNIST": "inconclusive",
+        "S6 drops at stage changes": "supported",
+        "kappa predicts the drift of a refinement": "supported",
+        "violation falls": "supported",
+        "share of violating blocks falls too": "supported",
+        "clean error unchanged": "inconclusive",
+        "clean error equivalent": "supported",
+        "diagonal storage is better": "supported",
+        "certified layers are dissipative": "supported",
+        "under perturbation, violation": "contradicted",
+        "router is neutral": "inconclusive",
+        "theorem: irreversible forgetting": "supported",
+        "HiPPO forgets slowly, against a random matrix of the same logarithmic norm": "supported",
+        "HiPPO forgets slowly, against a random matrix of the same spectral abscissa": "inconclusive",
     }
     assert {name: judged[name]["verdict"] for name in expected} == expected
 
@@ -239,8 +253,9 @@ def test_architectures_worse_than_persistence_decide_nothing(study, entries):
     assert row["verdict"] == "inconclusive" and "do not beat persistence" in row["reason"]
 
 
-def test_a_claim_of_a_stage_that_has_not_run_says_so(judged):
-    assert judged["time to 81 on Retrieval"]["reason"] == "not run: this study has no table time_to_target"
+def test_a_claim_of_a_stage_that_has_not_run_says_so(study, entries):
+    rows = _changed(study, entries, "DROP TABLE stability CASCADE")
+    assert rows["violation falls"]["reason"] == "not run: this study has no table stability"
 
 
 def test_the_scale_stands_beside_every_verdict(judged):
@@ -254,37 +269,23 @@ def test_an_empty_study_judges_nothing(entries):
     assert all(row["reason"].startswith("not run") for row in rows)
 
 
-FUTURE = {
-    "stability": "SELECT 'etth1' AS dataset, 96 AS horizon, 'sst' AS host, storage, weight, seed, "
-    "0.4 + 0.000001 * seed * weight AS mse, (CASE WHEN weight > 0 THEN 0.003 ELSE 0.036 END) "
-    "* (CASE WHEN storage = 'diagonal' THEN 0.9 + 0.001 * seed ELSE 1 + 0.001 * seed END) AS violation "
-    "FROM (VALUES ('identity'), ('diagonal')) s(storage), (VALUES (0), (1)) w(weight), range(5) r(seed)",
-    "robustness": "SELECT *, 'noise' AS perturbation, 0.1 AS level, 'input' AS \"where\", "
-    "CASE WHEN weight > 0 THEN 0.966 + 0.0001 * seed ELSE 1 END AS state_norm FROM stability",
-    "time_to_target": "SELECT 'image' AS task, 's4d' AS model, 'coarse' AS plan, 0.85 AS target, 0.57 AS ratio, "
-    "0.5 AS low, 0.65 AS high",
-    "curriculum": "SELECT 'image' AS task, model, plan, seed, epoch, epoch // 2 AS stage, "
-    "CASE WHEN plan = 'plain' THEN 0.8 ELSE 0.82 END + 0.001 * seed - (epoch % 2 = 0)::INT * (model = 's6')::INT * 0.1 "
-    "+ 0.02 * epoch AS accuracy FROM (VALUES ('s4d'), ('s6')) m(model), (VALUES ('plain'), ('coarse')) p(plan), "
-    "range(3) r(seed), range(1, 6) e(epoch)",
-}
+def test_a_penalty_that_does_nothing_and_a_certificate_that_leaks_would_be_found_out(study, entries):
+    rows = _changed(study, entries, "UPDATE stability SET violation = 0.036 + 0.0001 * seed, violation_max = 0.1")
+    assert rows["violation falls"]["verdict"] == "contradicted"
+    assert rows["certified layers are dissipative"]["verdict"] == "contradicted"
 
 
-def test_claims_of_stages_to_come_are_measured_once_their_tables_are_there(entries):
-    connection = catalog.open_files({})
-    for name, sql in FUTURE.items():
-        connection.execute(f"CREATE TABLE {name} AS {sql}")
-    rows = {row["claim"]: row for row in claims.evaluate(connection, *entries, "future")}
-    expected = {
-        "violation falls": "supported",
-        "clean error unchanged": "supported",
-        "diagonal storage is better": "supported",
-        "under perturbation, state norm": "supported",
-        "time to 85 on Image": "supported",
-        "final accuracy on Image": "supported",
-        "S6 drops at stage changes": "supported",
-    }
-    assert {name: rows[name]["verdict"] for name in expected} == expected
+def test_a_theorem_that_a_system_breaks_would_be_found_out(study, entries):
+    rows = _changed(study, entries, "UPDATE dissipation SET holds = false WHERE theorem = 'storage' AND system = 3")
+    assert rows["theorem: minimal storage"]["verdict"] == "contradicted"
+    assert rows["theorem: exponential forgetting"]["verdict"] == "supported"
+
+
+def test_a_published_time_is_measured_where_its_task_and_target_are_there(study, entries):
+    rows = _changed(study, entries, "INSERT INTO time_to_target SELECT * REPLACE ('image' AS task, '0.85 as published' AS target, "
+                    "0.85 AS target_accuracy) FROM time_to_target")  # fmt: skip
+    assert rows["time to 85 on Image"]["verdict"] == "supported" and rows["time to 85 on Image"]["estimate"] == 0.6
+    assert rows["time to 40 on Image"]["reason"].startswith("not measured")
 
 
 def _numbers(text):
