@@ -25,7 +25,7 @@ lint: setup
 
 # Remakes the two files that hold the lock's pins or its picture a second time.
 environment: setup
-	@$(BIN)/python envs/conda.py
+	@$(BIN)/python envs/conda.py && $(BIN)/python -m continuity.dictionary
 
 result-picture: setup
 	@cp results/default/figures/study.svg config/result.svg

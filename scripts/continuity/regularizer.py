@@ -226,7 +226,7 @@ class DissipationRegularizer(nn.Module):
         return seen.at(token, channel.to(token.device)), p[channel.to(p.device)]
 
     def _measured(self, layer, seen, p, feedthrough):
-        norm = _state_norm(seen)
+        norm = state_norm(seen)
         seen, p = self._sample(layer, seen, p)
         inside = seen.inside()
         real = slice(None) if inside is None else inside
@@ -261,7 +261,7 @@ def _best_scale(seen, D, how):
     return {"p": best * how["p"], "beta": best * how["beta"]}
 
 
-def _state_norm(seen) -> float:
+def state_norm(seen) -> float:
     """Root mean square of the hidden states' entries over real tokens, channels and states."""
     z = torch.zeros_like(seen.A).expand(len(seen.u), -1, -1)
     inside = seen.inside()

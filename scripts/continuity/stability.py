@@ -25,7 +25,7 @@ from continuity.hosts.base import Host
 from continuity.layers.certified import Certified, CertifiedMamba
 from continuity.layers.s6 import S6
 from continuity.problems import Problem
-from continuity.regularizer import DissipationRegularizer, _state_norm
+from continuity.regularizer import DissipationRegularizer, state_norm
 from continuity.series import Windows
 from continuity.training import Budget, Outcome, Trainer, parameters, seed_everything
 
@@ -179,7 +179,7 @@ class Gauge(DissipationRegularizer):
     def quick(self) -> dict[str, float]:
         """violation and state_norm as in `measure`, and the largest eigenvalue of any block, clipped at 0."""
         values = [self._violation(seen.detached(), p, True) for seen, p in self._pairs()]
-        norms = [_state_norm(seen) for seen, _ in self._pairs()]
+        norms = [state_norm(seen) for seen, _ in self._pairs()]
         return {
             "violation": sum(value.double().mean().item() for value in values) / len(values),
             "violation_max": max(value.max().item() for value in values),

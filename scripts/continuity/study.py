@@ -280,7 +280,8 @@ RULES |= {
 RULES |= {
     "runs": Rule(
         "compact.py", "tables/runs.parquet",
-        slice=lambda study, keys: {"table": "runs", "runs": study.sidecars()}, writes=("runs",),
+        slice=lambda study, keys: {"table": "runs", "runs": [job.output for rule in TIMED for job in study.jobs(rule)]},
+        writes=("runs",),
     ),
     "gap": Rule(
         "gap.py", "tables/gap.parquet", slice=lambda study, keys: {"baselines": study.config["forecast"]["baselines"]},

@@ -1,9 +1,10 @@
 """The registry of forecasters: a new host is one file and one line here. Classes load when asked for."""
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
+
+from continuity.problems import nearest
 
 HOST_MODULES = {
     "sst": "continuity.hosts.sst:SST",
@@ -41,8 +42,8 @@ def build_host(name: str, channels: int, input_length: int, horizon: int, **opti
     ValueError for an unknown name (with the nearest), an unknown option (with the known) or sizes that do not fit.
     """
     if name not in HOSTS:
-        near = difflib.get_close_matches(str(name), HOSTS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(name, HOSTS)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise ValueError(f"unknown host {name!r}{hint} Known hosts: {', '.join(HOSTS)}")
     known = list(inspect.signature(HOSTS[name].__init__).parameters)[4:]
     unknown = [option for option in options if option not in known]

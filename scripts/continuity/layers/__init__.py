@@ -4,9 +4,10 @@ Classes load when asked for, and the table holds text, so that a file which uses
 others.
 """
 
-import difflib
 import importlib
 from collections.abc import Mapping
+
+from continuity.problems import nearest
 
 LAYER_MODULES = {
     "s4": "continuity.layers.s4:S4",
@@ -50,7 +51,7 @@ def build(name: str, d_model: int, **options):
     known).
     """
     if name not in LAYERS:
-        near = difflib.get_close_matches(str(name), LAYERS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        near = nearest(name, LAYERS)
+        hint = f"; did you mean {near!r}?" if near else ""
         raise ValueError(f"unknown layer {name!r}{hint} Known layers: {', '.join(LAYERS)}")
     return LAYERS[name](d_model, **options)
