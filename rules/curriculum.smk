@@ -8,6 +8,8 @@ rule curriculum_run:
         times=STUDY.curriculum_times,
     log:
         STUDY.log("curriculum_run"),
+    # A long job that starts late would keep one core busy alone.
+    priority: 1
     conda:
         ENVIRONMENT
     resources:

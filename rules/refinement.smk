@@ -6,6 +6,8 @@ rule refinement_run:
         diagnosis=STUDY.diagnosis,
     log:
         STUDY.log("refinement_run"),
+    # A long job that starts late would keep one core busy alone.
+    priority: 1
     conda:
         ENVIRONMENT
     resources:
