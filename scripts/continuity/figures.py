@@ -36,6 +36,8 @@ SERIES = {
     "diagonal": ("#d55e00", "^"),
     "certified": ("#009e73", "D"),
     "plain": ("#8a9099", "o"),
+    "plain_short": ("#8a9099", "v"),
+    "envelope": ("#8a9099", "o"),
     "restarts": ("#e69f00", "s"),
     "coarse": ("#0072b2", "^"),
     "auto": ("#cc79a7", "D"),
@@ -446,7 +448,7 @@ def curriculum(ask: Callable, narrow: bool):
     tasks, plans = list(dict.fromkeys(curves["task"])), list(dict.fromkeys(curves["plan"]))
     ratios = curves.iloc[:0]
     if "time_to_target" in ask.tables:
-        wanted = "target = '95 % of plain' AND ratio IS NOT NULL"
+        wanted = "target = '95 % of plain' AND ratio IS NOT NULL AND NOT starts_with(plan, 'restarts')"
         ratios = ask(f"FROM time_to_target WHERE {wanted} ORDER BY task, model, plan, baseline")
     drops = ask("SELECT task || ', ' || plan AS place, model, drop, low, high FROM curriculum_drop ORDER BY ALL")
     figure, axes = _panels(len(tasks) + (len(ratios) > 0) + (len(drops) > 0), narrow)
@@ -459,8 +461,10 @@ def curriculum(ask: Callable, narrow: bool):
     rest = iter(axes[len(tasks) :])
     if len(ratios):
         axis = next(rest)
-        ratios["place"] = ratios["task"] + ", " + ratios["model"].map(label) + ", " + ratios["plan"]
+        named = ratios["model"].map(label) + ", " + ratios["plan"]
+        ratios["place"] = named if ratios["task"].nunique() == 1 else ratios["task"] + ", " + named
         _dots(axis, ratios, "ratio", "baseline", "place")
+        _legend(axis, title="baseline", loc="best")
         axis.axvline(1, color=FAINT, linewidth=0.8, zorder=0)
         _finish(axis, "Time to 95 % of plain's best", "training time / that of the baseline", "")
     if len(drops):
@@ -486,7 +490,7 @@ def dissipation(ask: Callable, narrow: bool):
     ends = [part["bound"].min(), part["bound"].max()]
     axis.plot(ends, ends, color=FAINT, linewidth=0.8, zorder=0)
     axis.set_yscale("symlog", linthresh=1e-3)
-    _legend(axis, loc="center left")
+    _legend(axis, loc="lower left", bbox_to_anchor=(0, 0.1))
     _finish(axis, "Forgetting", "proved rate (1/step)", "measured rate (1/step)")
     axis, part = axes[1], rows[(rows["theorem"] == "landscape") & rows["setting"].str.startswith("slower")]
     for i, (_, cell) in enumerate(part.groupby("setting", sort=False)):
