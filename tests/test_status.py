@@ -182,6 +182,17 @@ def test_a_folder_that_refuses_marks_does_not_stop_the_work(tmp_path, capsys):
 HISTORY = [{"epoch": 1, "loss": 0.9, "validation": 0.8}, {"epoch": 2, "loss": 0.5, "validation": 0.6}]
 
 
+def test_curves_become_tensorboard_events(made, tmp_path, capsys):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    curves.write(made.root / Path(JOB).parent / "eta=0" / "seed=1" / "checkpoint-ab.pt", HISTORY)
+    main(["status", "--tensorboard", str(tmp_path / "events"), "--results", str(made.root.parent)])
+    assert capsys.readouterr().out.strip() == f"{tmp_path}/events: 1 runs"
+    events = EventAccumulator(str(tmp_path / "events/forecast_run/s6/ou/eta=0/seed=1")).Reload()
+    found = [(event.step, pytest.approx(event.value, rel=1e-6)) for event in events.Scalars("loss")]
+    assert found == [(1, 0.9), (2, 0.5)]
+
+
 def test_curves_can_be_read_while_they_grow(made, capsys):
     folder = made.root / JOB
     checkpoint = folder.parent / "eta=0" / "seed=1" / "checkpoint-ab.pt"

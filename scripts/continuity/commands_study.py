@@ -20,6 +20,7 @@ def register(commands) -> None:
     _of_a_study(status)
     status.add_argument("--json", action="store_true", help="print everything as JSON")
     status.add_argument("--curves", action="store_true", help="print the training curves so far as CSV, a row an epoch")
+    status.add_argument("--tensorboard", metavar="FOLDER", help="write the training curves so far as TensorBoard events")
     status.set_defaults(work=_status)
     clean = commands.add_parser("clean", help="list what a study no longer names: dead runs, checkpoints, tables")
     _of_a_study(clean)
@@ -50,8 +51,29 @@ def _status(arguments: argparse.Namespace) -> None:
         writer.writeheader()
         writer.writerows(rows)
         return
+    if arguments.tensorboard:
+        print(f"{arguments.tensorboard}: {_events(status.steps(kept), Path(arguments.tensorboard))} runs")
+        return
     found = status.look(kept)
     print(json.dumps(_plain(found), indent=1) if arguments.json else render_status(found))
+
+
+def _events(rows: list[dict], folder: Path) -> int:
+    """Write the curves as TensorBoard events, a subfolder of `folder` a run, and return the number of runs."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise Problem("--tensorboard needs the package tensorboard: .venv/bin/pip install tensorboard") from None
+    runs = {}
+    for row in rows:
+        runs.setdefault((row["job"], row["run"]), []).append(row)
+    for (job, run), lines in runs.items():
+        with SummaryWriter(str(folder.joinpath(*job.split(), *run.split()))) as writer:
+            for line in lines:
+                for name in line.keys() - {"job", "run", "epoch"}:
+                    if line[name] not in (None, ""):
+                        writer.add_scalar(name, float(line[name]), int(line["epoch"]))
+    return len(runs)
 
 
 def _record(arguments: argparse.Namespace):

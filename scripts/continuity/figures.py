@@ -470,6 +470,7 @@ def curriculum(ask: Callable, narrow: bool):
     if len(drops):
         axis = next(rest)
         _dots(axis, drops, "drop", "model", "place")
+        _legend(axis, loc="lower right")
         axis.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
         _finish(axis, "Refining the stride", "accuracy lost at once", "")
     return figure
