@@ -15,8 +15,9 @@ def study(tmp_path_factory):
     return project
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests of the finished study go to one worker, so that it is made once."""
+    """Tests of the finished study go to one worker, so that it is made once; before xdist reads the marks."""
     for item in items:
         if "study" in item.fixturenames:
             item.add_marker(pytest.mark.xdist_group("study"))

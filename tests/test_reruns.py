@@ -95,7 +95,7 @@ def test_one_line_of_the_s6_layer_reruns_s6_and_what_follows(study):
     expected |= {"stability_run:vic_elec,mamba", "stability_run:vic_elec,persistence"}  # whose penalty attaches to S6
     assert runs == expected | {"latents_encode:listops,s6", "score_run:listops,s6"}
     follow = {"refinement", "diagnosis", "benchmark", "score", "similarity", "forecast", "gap", "alignment"}
-    follow |= {"stability", "robustness"}
+    follow |= {"stability", "robustness", "score_sensitivity"}
     assert found - runs == follow | AFTER
 
 

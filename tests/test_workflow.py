@@ -140,7 +140,7 @@ def test_a_results_folder_that_refuses_writing_is_one_line(study):
 
 def test_a_missing_task_file_is_found_at_planning(study):
     (study.folder / "missing.yaml").write_text(
-        "study: missing\ntasks: {list: [{name: mine, path: nowhere.csv, label: class}]}\n"
+        "study: missing\ntasks: {list: [{name: mine, path: nowhere.csv, label: class}]}\ncurriculum: {tasks: [mine]}\n"
     )
     done = study.study("-n", config="missing.yaml")
     assert done.returncode == 2 and "tasks.list: mine: nowhere.csv: no such file" in done.stderr
