@@ -182,7 +182,7 @@ def rows(study, sql):
 
 
 def test_row_18_a_new_seed_trains_that_seed_only_and_a_removed_one_is_forgotten(study):
-    started = {row["run"]: row["started"] for row in rows(study, "SELECT run, started FROM runs WHERE \"table\" = 'forecast'")}
+    before = rows(study, "SELECT run, started FROM runs WHERE \"table\" = 'forecast'")
     sums = rows(study, "SELECT sum(rmse) AS total FROM forecast WHERE seed < 2 AND model = 's4d'")
     with study.edit("config/tiny.yaml", "  seeds: [0, 1]", "  seeds: [0, 1, 2]"):
         done = study.snakemake("runs", "gap")
@@ -190,10 +190,10 @@ def test_row_18_a_new_seed_trains_that_seed_only_and_a_removed_one_is_forgotten(
         now = rows(study, "SELECT run, cfg, started FROM runs WHERE \"table\" = 'forecast'")
         for row in now:
             if json.loads(row["cfg"]).get("seed") == 2:
-                assert row["run"] not in started
+                assert row["run"] not in {old["run"] for old in before}
         assert sorted({row["seed"] for row in rows(study, "SELECT seed FROM forecast")}) == [0, 1, 2]
         kept = [row for row in now if json.loads(row["cfg"]).get("seed") != 2]
-        assert kept and all(row["started"] <= max(started.values()) for row in kept)
+        assert kept and all(row["started"] <= max(old["started"] for old in before) for row in kept)
         assert rows(study, "SELECT sum(rmse) AS total FROM forecast WHERE seed < 2 AND model = 's4d'") == sums
     done = study.snakemake()
     assert done.returncode == 0, done.stdout + done.stderr
