@@ -4,7 +4,6 @@ depends on its settings."""
 from continuity import latents, stage
 from continuity.metric import shuffled, task_continuity_stream
 from continuity.sensitivity import sensitivity
-from continuity.tables import write
 
 
 def work(job: stage.Job) -> None:
@@ -32,7 +31,7 @@ def work(job: stage.Job) -> None:
     job.once("score", one)
     changed = sensitivity(latents.read(job.inputs["latents"]), cfg["sensitivity"], **options)
     job.write("score_sensitivity", [keys | row for row in changed], "sensitivity")
-    write("similarity", similarity, job.outputs["similarity"], job.identity)
+    job.write("similarity", similarity, "similarity")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ def missing_columns(files: Mapping[str, Path | str] | Path | str) -> dict[str, l
     files: table files by table name, or the folder they lie in. TableError where a file is torn.
     """
     files = files if isinstance(files, Mapping) else table_files(files)
-    have = {name: set(tables.read(path).column_names) for name, path in files.items()}
+    have = {name: set(tables.columns(path)) for name, path in files.items()}
     lacking = {name: [column for column in tables.TABLES[name].schema.names if column not in have[name]] for name in files}
     return {name: columns for name, columns in lacking.items() if columns}
 

@@ -121,6 +121,15 @@ def scan_plain(u, delta, A, B, C, discretization="zoh", state=None):
     return run(a, unit_gain(step.unsqueeze(-1) * A, discretization) * x, C, state)
 
 
+def driven(u, delta, averaged):
+    """(step, s) of a compiled scan, whose input is B s: `averaged` takes half of this sample's and half of the last one's,
+    over the mean of the two steps, the first of which is 0.
+    """
+    if not averaged:
+        return delta, delta * u
+    return torch.cat([torch.zeros_like(delta[:, :1]), (delta[:, :-1] + delta[:, 1:]) / 2], dim=1), delta * u / 2
+
+
 def run(a, v, C, state=None):
     """(y, last state) of h_k = a_k h_{k-1} + v_k, y_k = C_k h_k; a and v (B, L, D, N), C (B, L, N)."""
     h = v.new_zeros(v[:, 0].shape) if state is None else state.to(v.dtype)

@@ -15,6 +15,7 @@ from numba import types
 from numba.extending import overload
 
 from continuity.native import njit, over_batch
+from continuity.scan import driven
 
 CHUNK = 32
 _FAST = {"reassoc", "contract", "nsz"}
@@ -252,10 +253,7 @@ class _Scan(torch.autograd.Function):
 @torch.compiler.disable
 def compiled_scan(u, delta, A, B, C, rule, state=None):
     """(y, last state (B, D, N)) of `scan.selective_scan` without D; float32 or float64 on a CPU, A real."""
-    s, step = delta * u, delta
-    if rule.taps == 2:
-        s = s / 2
-        step = torch.cat([torch.zeros_like(delta[:, :1]), (delta[:, :-1] + delta[:, 1:]) / 2], dim=1)
+    step, s = driven(u, delta, rule.taps == 2)
     shape = (u.shape[0], A.shape[1], A.shape[0])
     h0 = u.new_zeros(shape) if state is None else state.to(u.dtype).transpose(1, 2)
     y, last = _Scan.apply(step, s, A.t(), B, C, h0, rule)

@@ -10,6 +10,8 @@ import torch
 import triton
 import triton.language as tl
 
+from continuity.scan import driven
+
 CHUNK = 32
 RULES = {"zoh": 0, "bilinear": 1, "euler": 2, "averaged": 3}
 TERMS = {torch.float32: 8, torch.float64: 18}
@@ -183,9 +185,6 @@ class _Scan(torch.autograd.Function):
 @torch.compiler.disable
 def triton_scan(u, delta, A, B, C, discretization="zoh", state=None):
     """(y, last state (B, D, N)) of `scan.selective_scan` without D; float32 or float64, A real."""
-    s, step = delta * u, delta
-    if discretization == "averaged":
-        s = s / 2
-        step = torch.cat([torch.zeros_like(delta[:, :1]), (delta[:, :-1] + delta[:, 1:]) / 2], dim=1)
+    step, s = driven(u, delta, discretization == "averaged")
     h0 = u.new_zeros(u.shape[0], *A.shape) if state is None else state.to(u.dtype)
     return _Scan.apply(step, s, A, B, C, h0, RULES[discretization])

@@ -207,10 +207,12 @@ class Memory:
         """`quick` and `measure`, again with suffix _d_off, D not counted, and _identity, P = I; not so for a certificate."""
         if not self.own:
             return {}
-        found = self.own.measure(True) | self.own.quick()
+        measured = self.own.measure(True)
+        found = measured | self.own.quick()
         if self.variant.storage == "certified":
             return found
-        others = {"_d_off": self.own.measure(False), "_identity": self.identity.measure(True)}
+        identity = measured if self.identity is self.own else self.identity.measure(True)
+        others = {"_d_off": self.own.measure(False), "_identity": identity}
         return found | {name + suffix: taken[name] for suffix, taken in others.items() for name in MEASURED}
 
 

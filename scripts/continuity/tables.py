@@ -10,7 +10,7 @@ import math
 import os
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -125,8 +125,17 @@ def write(name: str, rows: Iterable[Mapping] | pa.Table, path: Path | str, metad
 
 def read(path: Path | str) -> pa.Table:
     """Read one Parquet file; a missing or torn file is a TableError that names it."""
+    return _opened(path, lambda: pq.read_table(path, partitioning=None))
+
+
+def columns(path: Path | str) -> list[str]:
+    """Names of the columns of one Parquet file, from its footer; TableError as `read`."""
+    return _opened(path, lambda: pq.read_schema(path)).names
+
+
+def _opened(path: Path | str, look: Callable):
     try:
-        return pq.read_table(path, partitioning=None)
+        return look()
     except FileNotFoundError:
         raise TableError(f"{path}: missing; run the study to make it") from None
     except (pa.ArrowInvalid, OSError) as error:

@@ -1,10 +1,9 @@
 """The registry of forecasters: a new host is one file and one line here. Classes load when asked for."""
 
-import importlib
 import inspect
-from collections.abc import Mapping
 
 from continuity.problems import nearest
+from continuity.registry import Registry
 
 HOST_MODULES = {
     "sst": "continuity.hosts.sst:SST",
@@ -15,25 +14,7 @@ HOST_MODULES = {
 }
 """Where each host's class is. A run's identity holds the file of its own host, not this table."""
 
-
-class _Registry(Mapping):
-    """Name -> host class, imported on first use."""
-
-    def __getitem__(self, name):
-        module, _, cls = HOST_MODULES[name].partition(":")
-        return getattr(importlib.import_module(module), cls)
-
-    def __iter__(self):
-        return iter(HOST_MODULES)
-
-    def __len__(self):
-        return len(HOST_MODULES)
-
-    def __contains__(self, name):
-        return name in HOST_MODULES
-
-
-HOSTS: Mapping = _Registry()
+HOSTS = Registry(HOST_MODULES)
 
 
 def build_host(name: str, channels: int, input_length: int, horizon: int, **options):

@@ -4,10 +4,8 @@ Classes load when asked for, and the table holds text, so that a file which uses
 others.
 """
 
-import importlib
-from collections.abc import Mapping
-
 from continuity.problems import nearest
+from continuity.registry import Registry
 
 LAYER_MODULES = {
     "s4": "continuity.layers.s4:S4",
@@ -25,25 +23,7 @@ LAYER_MODULES = {
 }
 """Where each layer's class is. A run's identity holds the file of its own layer, not this table."""
 
-
-class _Registry(Mapping):
-    """Name -> layer class, imported on first use."""
-
-    def __getitem__(self, name):
-        module, _, cls = LAYER_MODULES[name].partition(":")
-        return getattr(importlib.import_module(module), cls)
-
-    def __iter__(self):
-        return iter(LAYER_MODULES)
-
-    def __len__(self):
-        return len(LAYER_MODULES)
-
-    def __contains__(self, name):
-        return name in LAYER_MODULES
-
-
-LAYERS: Mapping = _Registry()
+LAYERS = Registry(LAYER_MODULES)
 
 
 def build(name: str, d_model: int, **options):

@@ -1,9 +1,9 @@
 """Labelled sequences, one task family a module, loaded when first used."""
 
-from collections.abc import Callable, Iterator, Mapping
-from importlib import import_module
+from collections.abc import Callable, Mapping
 from inspect import signature
 
+from continuity.registry import Registry
 from continuity.tasks.sequences import Sequences, Task, batches, read, write
 
 TASK_MODULES = {
@@ -18,22 +18,7 @@ TASK_MODULES = {
     "user": "continuity.tasks.user:load",
 }
 
-
-class _Tasks(Mapping):
-    def __getitem__(self, name: str) -> Callable[..., Task]:
-        if name not in TASK_MODULES:
-            raise KeyError(name)
-        module, function = TASK_MODULES[name].split(":")
-        return getattr(import_module(module), function)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(TASK_MODULES)
-
-    def __len__(self) -> int:
-        return len(TASK_MODULES)
-
-
-TASKS: Mapping[str, Callable[..., Task]] = _Tasks()
+TASKS: Mapping[str, Callable[..., Task]] = Registry(TASK_MODULES)
 """Name -> function that makes the task; importing this package imports none of them."""
 
 
