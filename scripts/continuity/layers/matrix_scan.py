@@ -121,8 +121,8 @@ def _forward(first, last, q, k, v, a, e, w, r, kept, x, recalled, out):
 
 
 @njit(fastmath=_FAST)
-def _retreat(G, early, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars, dx):
-    """Gradients of one step. S (K, V) is the state before it, G is dL/dS_i, `early` becomes dL/dS_(i-1).
+def _retreat(G, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars, dx):
+    """Gradients of one step. S (K, V) is the state before it; G, which is dL/dS_i, becomes dL/dS_(i-1).
 
     e is None: nothing is erased; da is None: the decay needs no gradient.
     """
@@ -147,41 +147,30 @@ def _retreat(G, early, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, 
         if e is not None:
             dx[c] *= e
     scalars[0], scalars[1], scalars[2] = de, dw, dr
-    for i in range(0, k.shape[0], 2):  # two rows at a time share their loads
-        a0, k0, q0, a1, k1, q1 = a[m * i], k[i], q[i], a[m * (i + 1)], k[i + 1], q[i + 1]
-        sum_k0, sum_q0, sum_a0, sum_k1, sum_q1, sum_a1 = zero, zero, zero, zero, zero, zero
+    for i in range(k.shape[0]):
+        ai, ki, qi = a[m * i], k[i], q[i]
+        sum_k, sum_q, sum_a = zero, zero, zero
         for c in range(v.shape[0]):
-            g0, g1 = G[i, c], G[i + 1, c]
-            R0, R1 = a0 * S[i, c], a1 * S[i + 1, c]
-            sum_k0 += g0 * x[c]
-            sum_k1 += g1 * x[c]
-            sum_q0 += R0 * do[c]
-            sum_q1 += R1 * do[c]
-            g0 += q0 * do[c]
-            g1 += q1 * do[c]
+            g, R = G[i, c], ai * S[i, c]
+            sum_k += g * x[c]
+            sum_q += R * do[c]
+            g += qi * do[c]
             if e is not None:
-                sum_k0 -= R0 * dx[c]
-                sum_k1 -= R1 * dx[c]
-                g0 -= k0 * dx[c]
-                g1 -= k1 * dx[c]
+                sum_k -= R * dx[c]
+                g -= ki * dx[c]
             if da is not None:
-                sum_a0 += g0 * S[i, c]
-                sum_a1 += g1 * S[i + 1, c]
-            early[i, c] = a0 * g0
-            early[i + 1, c] = a1 * g1
-        dk[i] += sum_k0 + q0 * through
-        dk[i + 1] += sum_k1 + q1 * through
-        dq[i] += sum_q0 + k0 * through
-        dq[i + 1] += sum_q1 + k1 * through
+                sum_a += g * S[i, c]
+            G[i, c] = ai * g
+        dk[i] += sum_k + qi * through
+        dq[i] += sum_q + ki * through
         if da is not None:
-            da[m * i] += sum_a0
-            da[m * (i + 1)] += sum_a1
+            da[m * i] += sum_a
 
 
 @njit(fastmath=_FAST)
 def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, dv, da, de, dw, dr):
     K, V, length = k.shape[3], v.shape[3], v.shape[2]
-    before, G, early = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype), np.empty((K, V), v.dtype)
+    before, G = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype)
     dx, scalars = np.empty(V, v.dtype), np.empty(3, v.dtype)
     for b in range(first, last):
         for h in range(v.shape[1]):
@@ -197,7 +186,6 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, d
                     dat = None if da is None else da[b, h, t]
                     _retreat(
                         G,
-                        early,
                         before[t - start],
                         q[b, hq, t],
                         k[b, hk, t],
@@ -216,7 +204,6 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, d
                         scalars,
                         dx,
                     )
-                    G, early = early, G
                     if de is not None:
                         de[b, h, t] = scalars[0]
                     dw[b, h, t], dr[b, h, t] = scalars[1], scalars[2]

@@ -6,33 +6,10 @@ each in v.
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 from continuity.native import njit, over_batch
 
 _FAST = {"reassoc", "contract", "nsz"}
-
-
-@njit(fastmath=_FAST)
-def _forward(first, last, q, k, v, out):
-    S = np.empty((k.shape[3], v.shape[3]), v.dtype)
-    for b in range(first, last):
-        for h in range(v.shape[1]):
-            S[:] = v.dtype.type(0)
-            for t in range(v.shape[2]):
-                _add_and_read(S, q[b, h, t], k[b, h, t], v[b, h, t], out[b, h, t])
-
-
-@njit(fastmath=_FAST)
-def _add_and_read(S, q, k, v, out):
-    """S += k v^T, out += S^T q; four rows at a time, K % 4 = 0."""
-    for i in range(0, k.shape[0], 4):
-        k0, k1, k2, k3 = k[i], k[i + 1], k[i + 2], k[i + 3]
-        q0, q1, q2, q3 = q[i], q[i + 1], q[i + 2], q[i + 3]
-        for c in range(v.shape[0]):
-            s0, s1, s2, s3 = S[i, c] + k0 * v[c], S[i + 1, c] + k1 * v[c], S[i + 2, c] + k2 * v[c], S[i + 3, c] + k3 * v[c]
-            S[i, c], S[i + 1, c], S[i + 2, c], S[i + 3, c] = s0, s1, s2, s3
-            out[c] += q0 * s0 + q1 * s1 + q2 * s2 + q3 * s3
 
 
 @njit(fastmath=_FAST)
@@ -48,12 +25,26 @@ def _add_and_dot(S, k, v, x, out):
 
 
 @njit(fastmath=_FAST)
-def _read(S, k, out):
-    """out += S^T k; four rows at a time."""
-    for i in range(0, k.shape[0], 4):
-        k0, k1, k2, k3 = k[i], k[i + 1], k[i + 2], k[i + 3]
-        for c in range(out.shape[0]):
-            out[c] += k0 * S[i, c] + k1 * S[i + 1, c] + k2 * S[i + 2, c] + k3 * S[i + 3, c]
+def _add_and_dot_twice(S, k, v, x, out, y, across):
+    """S += k v^T, out = S x, across += S^T y."""
+    for i in range(k.shape[0]):
+        ki, yi, total = k[i], y[i], v.dtype.type(0)
+        for c in range(v.shape[0]):
+            s = S[i, c] + ki * v[c]
+            S[i, c] = s
+            total += s * x[c]
+            across[c] += s * yi
+        out[i] = total
+
+
+@njit(fastmath=_FAST)
+def _forward(first, last, q, k, v, out):
+    S = np.empty((v.shape[3], k.shape[3]), v.dtype)  # transposed, so that reading it is a dot product a row
+    for b in range(first, last):
+        for h in range(v.shape[1]):
+            S[:] = v.dtype.type(0)
+            for t in range(v.shape[2]):
+                _add_and_dot(S, v[b, h, t], k[b, h, t], q[b, h, t], out[b, h, t])
 
 
 @njit(fastmath=_FAST)
@@ -66,15 +57,14 @@ def _backward(first, last, q, k, v, do, dq, dk, dv):
                 _add_and_dot(S, k[b, h, t], v[b, h, t], do[b, h, t], dq[b, h, t])
             S[:] = v.dtype.type(0)
             for t in range(v.shape[2] - 1, -1, -1):
-                _add_and_dot(S, q[b, h, t], do[b, h, t], v[b, h, t], dk[b, h, t])
-                _read(S, k[b, h, t], dv[b, h, t])
+                _add_and_dot_twice(S, q[b, h, t], do[b, h, t], v[b, h, t], dk[b, h, t], k[b, h, t], dv[b, h, t])
 
 
 class _SumScan(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, v):
         q, k, v = (x.contiguous() for x in (q, k, v))
-        out = torch.zeros_like(v)
+        out = torch.empty_like(v)
         over_batch(_forward, v.shape[0], torch.get_num_threads(), *(x.detach().numpy() for x in (q, k, v, out)))
         ctx.save_for_backward(q, k, v)
         return out
@@ -91,9 +81,6 @@ class _SumScan(torch.autograd.Function):
 
 @torch.compiler.disable
 def sum_scan(q, k, v):
-    """o (B, H, L, V) of the module's head. Keys are padded to a multiple of four channels."""
-    more = -k.shape[-1] % 4
-    if more:
-        q, k = F.pad(q, (0, more)), F.pad(k, (0, more))
+    """o (B, H, L, V) of the module's head."""
     shape = (*v.shape[:2], -1, -1)
     return _SumScan.apply(q.expand(shape), k.expand(shape), v)
