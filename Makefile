@@ -1,10 +1,10 @@
-# make study [CONFIG=config/tiny.yaml] [CORES=n] [ARGS="flags for snakemake, -n for a dry run"] · make test [CORES=n] · make bench · make setup
+# make study [CONFIG=config/tiny.yaml] [CORES=n] [ARGS="flags for snakemake, -n for a dry run"] · make test [CORES=n] · make test-cluster · make bench · make setup
 CONFIG ?= config/config.yaml
 CORES ?= $(shell nproc 2>/dev/null || echo 2)
 ARGS ?=
 BIN := .venv/bin
 
-.PHONY: study test bench setup environment lint result-picture
+.PHONY: study test test-cluster bench setup environment lint result-picture
 .DEFAULT_GOAL := study
 
 study: setup
@@ -13,6 +13,11 @@ study: setup
 test: setup
 	@sh envs/setup.sh test
 	@$(BIN)/python -m pytest -n $(CORES) --dist loadgroup $(ARGS)
+
+# Sets up a Slurm of its own from Debian's packages, as root; skips with a reason where it cannot.
+test-cluster: setup
+	@sh envs/setup.sh test
+	@$(BIN)/python -m pytest -o addopts=-q -rs tests/cluster $(ARGS)
 
 bench: setup
 	@for file in tests/bench_*.py; do echo "$$file"; $(BIN)/python $$file || exit 1; done

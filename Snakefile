@@ -4,13 +4,13 @@
 # results/<study>/tables/   one Parquet file a result table; below it one folder a run
 # results/<study>/figures/  one figure a stage, SVG and PNG
 # results/<study>/logs/     one log a job
-# results/<study>/report.html and study.duckdb
+# results/<study>/report.html, study.duckdb and provenance.json
 from snakemake.utils import min_version
 
 min_version("9.0")
 
 
-configfile: "config/config.yaml"
+configfile: f"{workflow.basedir}/config/config.yaml"
 
 
 include: "rules/common.smk"
@@ -34,3 +34,4 @@ rule all:
     input:
         STUDY.output("report"),
         STUDY.output("catalog"),
+        STUDY.output("provenance"),

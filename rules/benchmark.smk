@@ -11,8 +11,9 @@ rule benchmark_run:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=STUDY.config["resources"]["memory_mb"],
-        runtime=STUDY.config["resources"]["minutes"],
+        mem_mb=memory("benchmark_run"),
+        runtime=minutes("benchmark_run"),
+        gpu=gpus("benchmark_run"),
     params:
         cfg=cfg("benchmark_run"),
         code=code("benchmark_run"),

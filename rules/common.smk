@@ -2,9 +2,11 @@
 import os
 import shlex
 import sys
+from math import inf
 
 SCRIPTS = os.path.join(workflow.basedir, "scripts")
 sys.path.insert(0, SCRIPTS)
+from continuity import slurm
 from continuity import study as studies
 
 STUDY = studies.start(config)
@@ -18,7 +20,9 @@ PYTHON = (
 # One thread a job, in every library: sums are then the same in every run, and jobs do not fight for cores.
 STAGE = f"env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 {PYTHON} {shlex.quote(SCRIPTS)}"
 IDENTITY = "--cfg {params.cfg:q} --code {params.code}"
-LOGGED = "2>&1 | tee {log:q}"
+# Asked to stop, a script saves and leaves; its shell and its log must outlive it.
+LOGGED = "2>&1 | (trap '' INT TERM; exec tee {log:q})"
+shell.prefix("trap : TERM; ")
 
 
 def cfg(rule):
@@ -29,16 +33,38 @@ def code(rule):
     return lambda wildcards: STUDY.code(rule, dict(wildcards))
 
 
+def gpus(rule):
+    return lambda wildcards: STUDY.gpus(rule, dict(wildcards))
+
+
+# Minutes that the partition of a rule's jobs allows: a retry asks for no more.
+LONGEST = {}
+
+
+def memory(rule):
+    return lambda wildcards, attempt: STUDY.memory_mb(rule, dict(wildcards), attempt)
+
+
+def minutes(rule):
+    return lambda wildcards, attempt: min(
+        STUDY.minutes(rule, dict(wildcards), attempt), LONGEST.get(rule, inf)
+    )
+
+
+def on_slurm():
+    return hasattr(workflow.executor_settings, "jobname_prefix")
+
+
 def judge_by_own_identity(prepare=workflow._prepare_dag):
     """Force what other settings or code made, read from the files themselves: Snakemake's records do not travel with results."""
 
     def prepare_dag(*args, **kwargs):
-        if (
-            workflow.is_main_process
-            and workflow.executor_plugin
-            and not workflow.dryrun
-        ):
-            studies.claim(STUDY)
+        main = workflow.is_main_process
+        if main and workflow.executor_plugin and not workflow.dryrun:
+            studies.claim(STUDY, scheduler=on_slurm())
+            if on_slurm():
+                name = slurm.label(STUDY.config["study"])
+                workflow.executor_settings.jobname_prefix = name
         settings = workflow.dag_settings
         settings.rerun_triggers = {
             one
@@ -47,12 +73,24 @@ def judge_by_own_identity(prepare=workflow._prepare_dag):
         }
         settings.max_checksum_file_size = max(settings.max_checksum_file_size, 10**12)
         prepare(*args, **kwargs)
-        workflow.dag.forcefiles |= set(STUDY.stale())
+        if main:
+            workflow.dag.forcefiles |= set(STUDY.stale())
 
     workflow._prepare_dag = prepare_dag
 
 
 judge_by_own_identity()
+
+
+onstart:
+    if workflow.is_main_process and on_slurm():
+        sent = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
+        with studies.exits():
+            slurm.check(job.resources for job in sent)
+        allowed = slurm.longest()
+        for job in sent:
+            partition = job.resources.get("slurm_partition")
+            LONGEST[job.rule.name] = allowed.get(partition, inf)
 
 
 wildcard_constraints:
@@ -64,5 +102,35 @@ wildcard_constraints:
     host="[^/]+",
 
 
+# Where other rules run on a cluster, these run where Snakemake does.
 localrules:
     all,
+    systems,
+    latents,
+    tasks,
+    benchmark,
+    score,
+    similarity,
+    score_sensitivity,
+    mixtures,
+    forecast,
+    gap,
+    alignment,
+    prediction,
+    forecast_search,
+    crossed,
+    convergence,
+    refinement,
+    diagnosis,
+    curriculum,
+    curriculum_times,
+    time_to_target,
+    dissipation,
+    stability,
+    robustness,
+    runs,
+    claims,
+    figures,
+    catalog,
+    provenance,
+    report,

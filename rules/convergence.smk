@@ -7,6 +7,9 @@ rule convergence_run:
         STUDY.log("convergence_run"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory("convergence_run"),
+        runtime=minutes("convergence_run"),
     params:
         cfg=cfg("convergence_run"),
         code=code("convergence_run"),

@@ -13,8 +13,9 @@ rule curriculum_run:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=STUDY.config["resources"]["memory_mb"],
-        runtime=STUDY.config["resources"]["minutes"],
+        mem_mb=memory("curriculum_run"),
+        runtime=minutes("curriculum_run"),
+        gpu=gpus("curriculum_run"),
     params:
         cfg=cfg("curriculum_run"),
         code=code("curriculum_run"),

@@ -7,6 +7,9 @@ rule dissipation_run:
         STUDY.log("dissipation_run"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory("dissipation_run"),
+        runtime=minutes("dissipation_run"),
     params:
         cfg=cfg("dissipation_run"),
         code=code("dissipation_run"),

@@ -11,6 +11,9 @@ rule latents_encode:
         STUDY.log("latents_encode"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory("latents_encode"),
+        runtime=minutes("latents_encode"),
     params:
         cfg=cfg("latents_encode"),
         code=code("latents_encode"),

@@ -9,6 +9,9 @@ rule mixtures_run:
         STUDY.log("mixtures_run"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory("mixtures_run"),
+        runtime=minutes("mixtures_run"),
     params:
         cfg=cfg("mixtures_run"),
         code=code("mixtures_run"),

@@ -11,8 +11,9 @@ rule refinement_run:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=STUDY.config["resources"]["memory_mb"],
-        runtime=STUDY.config["resources"]["minutes"],
+        mem_mb=memory("refinement_run"),
+        runtime=minutes("refinement_run"),
+        gpu=gpus("refinement_run"),
     params:
         cfg=cfg("refinement_run"),
         code=code("refinement_run"),

@@ -73,6 +73,22 @@ rule catalog:
         f"{STAGE}/catalog.py {IDENTITY} --files {{input:q}} --database {{output.database:q}} {LOGGED}"
 
 
+rule provenance:
+    input:
+        STUDY.tables(),
+    output:
+        crate=STUDY.output("provenance"),
+    log:
+        STUDY.log("provenance"),
+    conda:
+        ENVIRONMENT
+    params:
+        cfg=cfg("provenance"),
+        code=code("provenance"),
+    shell:
+        f"{STAGE}/provenance.py {IDENTITY} --files {{input:q}} --crate {{output.crate:q}} {LOGGED}"
+
+
 rule report:
     input:
         tables=STUDY.tables(),

@@ -11,6 +11,9 @@ rule score_run:
         STUDY.log("score_run"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory("score_run"),
+        runtime=minutes("score_run"),
     params:
         cfg=cfg("score_run"),
         code=code("score_run"),

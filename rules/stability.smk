@@ -11,8 +11,9 @@ rule stability_run:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=STUDY.config["resources"]["memory_mb"],
-        runtime=STUDY.config["resources"]["minutes"],
+        mem_mb=memory("stability_run"),
+        runtime=minutes("stability_run"),
+        gpu=gpus("stability_run"),
     params:
         cfg=cfg("stability_run"),
         code=code("stability_run"),

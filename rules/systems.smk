@@ -6,6 +6,9 @@ rule systems_simulate:
         STUDY.log("systems_simulate"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory("systems_simulate"),
+        runtime=minutes("systems_simulate"),
     params:
         cfg=cfg("systems_simulate"),
         code=code("systems_simulate"),

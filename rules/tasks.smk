@@ -10,6 +10,9 @@ rule tasks_make:
         STUDY.log("tasks_make"),
     conda:
         ENVIRONMENT
+    resources:
+        mem_mb=memory("tasks_make"),
+        runtime=minutes("tasks_make"),
     params:
         cfg=cfg("tasks_make"),
         code=code("tasks_make"),

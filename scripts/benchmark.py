@@ -1,4 +1,4 @@
-"""Train one architecture on one labelled task, every seed of it."""
+"""Train one architecture on one labelled task, every seed of it, or fit one baseline."""
 
 import shutil
 from pathlib import Path
@@ -11,21 +11,26 @@ def work(job: stage.Job) -> None:
     one_thread()
     cfg = job.cfg
     task = tasks.read(job.inputs["sequences"])
-    device, budget = device_of(cfg["device"]), Budget(**cfg["training"])
+    trains = "network" in cfg
+    seeds, place = cfg.get("seeds", [0]), Path(job.outputs["rows"]).parent
+    device = device_of(cfg["device"]) if trains else "cpu"
     shared = {name: value for name, value in cfg.items() if name != "seeds"}
-    place = Path(job.outputs["rows"]).parent
 
     def one(keys, checkpoint, tell):
         weights = place / f"seed={keys['seed']}" / "weights.pt"
+        if not trains:
+            return [benchmark.baseline(task, cfg["model"]["name"], weights)], "torch"
+        budget = Budget(**cfg["training"])
         row, backend = benchmark.train(
             task, cfg["model"], cfg["network"], budget, keys["seed"], device, checkpoint, weights, tell
         )
         return [row], backend
 
-    cells = [({"seed": seed}, shared | {"seed": seed}) for seed in cfg["seeds"]]
-    job.runs("benchmark", cells, one, device, budget.epochs, "epochs", beside=("weights.pt",))
+    cells = [({"seed": seed}, shared | {"seed": seed}) for seed in seeds]
+    epochs = cfg["training"]["epochs"] if trains else 1
+    job.runs("benchmark", cells, one, device, epochs, "epochs" if trains else "baselines", beside=("weights.pt",))
     Path(job.outputs["weights"]).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(place / f"seed={cfg['seeds'][0]}" / "weights.pt", job.outputs["weights"])
+    shutil.copyfile(place / f"seed={seeds[0]}" / "weights.pt", job.outputs["weights"])
 
 
 if __name__ == "__main__":

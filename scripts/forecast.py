@@ -3,8 +3,8 @@
 from functools import lru_cache
 from itertools import product
 
-from continuity import forecast, stage, trajectories
-from continuity.training import Budget, device_of, one_thread
+from continuity import forecast, search, stage, trajectories
+from continuity.training import device_of, one_thread
 
 KEYS = ("eta", "construction", "horizon", "readout", "seed")
 
@@ -15,9 +15,10 @@ def work(job: stage.Job) -> None:
     states = trajectories.read(job.inputs["states"])
     trains = "network" in cfg
     device = device_of(cfg["device"]) if trains else "cpu"
-    shared = {
-        name: value for name, value in cfg.items() if name not in ("etas", "constructions", "horizons", "readouts", "seeds")
-    }
+    lists = ("etas", "constructions", "horizons", "readouts", "seeds")
+    shared = {name: value for name, value in cfg.items() if name not in lists}
+    if trains:
+        shared["training"] = search.searched(cfg["training"], job.listed)
     grid = product(cfg["etas"], cfg["constructions"], cfg["horizons"], cfg.get("readouts", ["last"]), cfg.get("seeds", [0]))
     cells = [(keys, shared | keys) for keys in (dict(zip(KEYS, values, strict=True)) for values in grid)]
 
@@ -27,15 +28,13 @@ def work(job: stage.Job) -> None:
 
     def one(keys, checkpoint, tell):
         data = cell(keys["eta"], keys["construction"], keys["horizon"])
-        if not trains:
-            row, backend = forecast.baseline(data, cfg["model"]["name"]), "numpy"
-        else:
-            plan = forecast.Plan(cfg["model"], cfg["network"], Budget(**cfg["training"]), device)
-            row, backend = forecast.train(data, plan, keys["readout"], keys["seed"], checkpoint, tell)
+        row, backend = forecast.run(data, shared, device, keys["readout"], keys["seed"], checkpoint, tell)
         return [row | {"system": cfg["system"]}], backend
 
     epochs = cfg["training"]["epochs"] if trains else 1
-    job.runs("forecast", cells, one, device, epochs, "epochs" if trains else "baselines")
+    unit = "epochs" if trains else "baselines"
+    # A run depends on the rate that the search chose, not on how it was found.
+    job.runs("forecast", cells, one, device, epochs, unit, reads=lambda keys: [job.inputs["states"]])
 
 
 if __name__ == "__main__":

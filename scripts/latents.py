@@ -1,10 +1,9 @@
 """Encode the test sequences of one task by one encoder."""
 
-import torch
 from continuity import latents, stage, tasks
 from continuity.benchmark import ends
 from continuity.models import build_model
-from continuity.training import one_thread, seed_everything
+from continuity.training import load, one_thread, seed_everything
 
 
 def encoder(job: stage.Job, task: tasks.Task):
@@ -16,7 +15,7 @@ def encoder(job: stage.Job, task: tasks.Task):
         return latents.embedding(build_model(cfg["model"], cfg["network"], **ends(task)))
     _, at, depth = cfg["encoder"].partition("@")
     model = build_model(cfg["model"], cfg["network"], **ends(task))
-    model.load_state_dict(torch.load(job.listed[0], weights_only=True))
+    model.load_state_dict(load(job.listed[0]))
     return latents.states(model, int(depth)) if at else latents.embedding(model)
 
 

@@ -40,6 +40,25 @@ def forecast(rng: np.random.Generator, noise: float = 0.05, fail: bool = True) -
     return rows
 
 
+def forecast_search() -> list[dict]:
+    """Two rates, of which the smaller is better."""
+    return [
+        {"model": model, "lr": lr, "system": "vdp", "eta": 0.5, "validation": error, "mean": error, "chosen": lr == 0.01,
+         "epochs": 4, "best_epoch": 4}
+        for model, (lr, error) in itertools.product(ADVANTAGE, ((0.01, 0.5), (0.1, 0.9)))
+    ]  # fmt: skip
+
+
+def crossed() -> list[dict]:
+    """s4d is good at a continuous input, s6 at a continuous target."""
+    return [
+        {"system": "vdp", "eta": eta, "eta_target": target, "construction": "balanced", "model": model, "readout": "last",
+         "horizon": 16, "seed": seed, "rmse": 1.0, "mae": 0.8, "epochs": 4, "parameters": 5000,
+         "rmse_relative": math.exp(-0.5 * (eta if model == "s4d" else target) + 0.01 * seed)}
+        for model, eta, target, seed in itertools.product(("s4d", "s6"), (0.0, 0.5, 1.0), (0.0, 0.5, 1.0), SEEDS) if eta != target
+    ]  # fmt: skip
+
+
 def mixtures() -> list[dict]:
     """mu rises with eta in every system."""
     return [
@@ -210,6 +229,8 @@ def rows(seed: int = 0) -> dict[str, list[dict]]:
         "score_sensitivity": sensitivity(),
         "mixtures": mixtures(),
         "forecast": forecast(rng),
+        "forecast_search": forecast_search(),
+        "crossed": crossed(),
         "convergence": convergence(rng),
         "refinement": refinement(rng),
         "diagnosis": diagnosis(),

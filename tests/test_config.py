@@ -57,8 +57,17 @@ def problems(found):
         ("systems.list.0.name", "vpd", ["did you mean vdp"]),
         ("models.0.layer", "s4dd", ["did you mean s4d"]),
         ("forecast.models", ["s7"], ["forecast.models: s7 is not among the models"]),
+        ("forecast.network.d_model", 32, ["d_model 32 and parameters 6000 are both given"]),
+        ("forecast.network.parameters", None, ["give d_model, or the number of parameters"]),
+        ("models.0.match", {"d_state": 8}, ["models[0].match.d_state: 8 must be a list"]),
+        ("models.0.name", "ridge", ["models: ridge is the name of a baseline"]),
+        ("forecast.search.systems", ["vpd"], ["forecast.search.systems: vpd is not in systems.list; did you mean vdp"]),
+        ("forecast.search.rates", [0.01, 0.01], ["forecast.search.rates: 0.01 is listed twice"]),
+        ("forecast.crossed.models", ["s4"], ["forecast.crossed.models: s4 is not in forecast.models or baselines"]),
         ("latents.encoders", ["row"], ["did you mean raw"]),
         ("tasks.list.0.name", "smist", ["did you mean smnist"]),
+        ("tasks.list.2.kind", "smist", ["smnist14 of kind smist is not a known task", "did you mean smnist"]),
+        ("curriculum.tasks", ["smnist15"], ["curriculum.tasks: smnist15 is not in tasks.list; did you mean smnist14"]),
         ("mixtures.etas", [0, 0.0], ["listed twice"]),
         ("forecast.seeds", [1, 1], ["listed twice"]),
         ("mixtures.etas", [1.5], ["mixtures.etas[0]"]),
@@ -94,7 +103,7 @@ def test_a_missing_key_is_named(default):
 
 def test_the_schema_forbids_unknown_keys_at_every_level():
     schema = config.read(config.SCHEMA)
-    free = {"options", "parameters"}
+    free = {"options", "parameters", "match"}
 
     def walk(node, name):
         if isinstance(node, dict):
@@ -107,6 +116,14 @@ def test_the_schema_forbids_unknown_keys_at_every_level():
                 walk(value, name)
 
     walk(schema, "root")
+
+
+def test_the_curriculum_takes_the_tasks_that_are_kept_for_it_or_all_of_them(default):
+    assert Study(default).values["curriculum_task"] == ["smnist14"]
+    assert "smnist14" not in Study(default).values["scored_task"]
+    for task in default["tasks"]["list"]:
+        task.pop("curriculum_only", None)
+    assert Study(default).values["curriculum_task"] == Study(default).values["scored_task"] == ["smnist", "listops", "smnist14"]
 
 
 def test_an_overlay_merges_mappings_and_replaces_lists():

@@ -10,10 +10,12 @@ import shutil
 import pytest
 
 FINAL = {"report", "all"}
-AFTER = {"runs", "claims", "figures", "catalog"} | FINAL
+AFTER = {"runs", "claims", "figures", "catalog", "provenance"} | FINAL
 FORECAST = {f"forecast_run:{model},{system}" for system in ("vdp", "ou") for model in ("s4d", "s6")}
-BASELINES = {f"forecast_run:{model},{system}" for system in ("vdp", "ou") for model in ("persistence", "ridge")}
-FORECAST_AFTER = {"forecast", "gap", "alignment"} | AFTER
+BASELINES = {f"forecast_run:{model},{system}" for system in ("vdp", "ou") for model in ("persistence", "ridge", "mlp")}
+FORECAST_AFTER = {"forecast", "gap", "alignment", "prediction"} | AFTER
+SEARCH = {f"forecast_search_run:{model}" for model in ("s4d", "s6", "mlp")} | {"forecast_search"}
+CROSSED = {"crossed_run:s4d,vdp", "crossed_run:ridge,vdp", "crossed"}
 
 
 def jobs_of(found: set[str], rule: str) -> set[str]:
@@ -73,18 +75,20 @@ def test_row_4_a_path_in_the_configuration_is_text_and_reruns(study, tmp_path):
 def test_row_5_a_list_of_outputs_is_part_of_the_identity(study):
     with study.edit("config/tiny.yaml", "  models: [s4d, s6]", "  models: [s4d]"):
         found = study.planned()
-    assert found == FORECAST_AFTER
+    assert found == FORECAST_AFTER | {"forecast_search"}
 
 
 def test_row_6_a_value_that_a_script_reads_reruns(study):
     with study.edit("config/tiny.yaml", "  permutations: 100", "  permutations: 200"):
-        assert study.planned() == {"alignment"} | AFTER - {"runs"}
+        assert study.planned() == {"alignment", "prediction"} | AFTER - {"runs"}
 
 
 def test_row_7_an_imported_module_reruns_its_users_only(study):
     with study.edit("scripts/continuity/mixtures.py", "seed + 101", "seed + 102"):
         found = study.planned()
-    assert found == {"mixtures_run:vdp", "mixtures_run:ou", "mixtures"} | FORECAST | BASELINES | FORECAST_AFTER
+    assert (
+        found == {"mixtures_run:vdp", "mixtures_run:ou", "mixtures"} | FORECAST | BASELINES | FORECAST_AFTER | SEARCH | CROSSED
+    )
 
 
 def test_one_line_of_the_s6_layer_reruns_s6_and_what_follows(study):
@@ -92,9 +96,11 @@ def test_one_line_of_the_s6_layer_reruns_s6_and_what_follows(study):
         found = study.planned()
     runs = {job for job in found if ":" in job}
     expected = {job for job in FORECAST if "s6" in job} | {"refinement_run:dho,s6", "benchmark_run:listops,s6"}
+    expected |= {"forecast_search_run:s6"}
     expected |= {"stability_run:vic_elec,mamba", "stability_run:vic_elec,persistence"}  # whose penalty attaches to S6
     assert runs == expected | {"latents_encode:listops,s6", "score_run:listops,s6"}
-    follow = {"refinement", "diagnosis", "benchmark", "score", "similarity", "forecast", "gap", "alignment"}
+    follow = {"refinement", "diagnosis", "benchmark", "score", "similarity", "forecast", "forecast_search", "gap", "alignment"}
+    follow |= {"prediction"}
     follow |= {"stability", "robustness", "score_sensitivity"}
     assert found - runs == follow | AFTER
 
@@ -168,6 +174,17 @@ def test_row_16_a_rewrite_with_the_same_bytes_reruns_nothing(study, name, large)
     assert study.planned() == set()
 
 
+def test_another_seed_trains_without_searching_again_and_a_new_rate_searches_for_all(study):
+    with study.edit("config/tiny.yaml", "  seeds: [0, 1]", "  seeds: [0, 1, 2]"):
+        assert not jobs_of(study.planned(), "forecast_search_run")
+    with study.edit("config/tiny.yaml", "rates: [0.01, 0.02]", "rates: [0.01, 0.02, 0.04]"):
+        found = study.planned()
+    assert found == SEARCH | FORECAST | CROSSED - {"crossed_run:ridge,vdp"} | FORECAST_AFTER | {
+        "forecast_run:mlp,vdp",
+        "forecast_run:mlp,ou",
+    }
+
+
 def test_row_17_one_option_of_one_model_reruns_that_model(study):
     with study.edit("config/config.yaml", "layer: s4d, options: {d_state: 16}", "layer: s4d, options: {d_state: 8}"):
         found = study.planned()
@@ -211,7 +228,7 @@ def test_row_18_a_new_seed_trains_that_seed_only_and_a_removed_one_is_forgotten(
             "scripts/continuity/sql/gap.sql",
             "SELECT",
             "SELECT ",
-            {"gap", "claims", "figures", "catalog"} | FINAL,
+            {"gap", "claims", "figures", "catalog", "provenance"} | FINAL,
             id="row 19: an aggregation",
         ),
         pytest.param(

@@ -409,3 +409,9 @@ def test_an_absent_or_empty_folder_is_named(tmp_path):
         load(tmp_path / "absent.csv")
     with pytest.raises(InputProblem, match="holds no file"):
         load(tmp_path)
+
+
+def test_a_task_can_be_made_a_second_time_under_another_name():
+    one = make({"name": "smnist", "size": 7, "n": {"train": 20, "validation": 10, "test": 10}}, seed=3)
+    two = make({"name": "small", "kind": "smnist", "size": 7, "n": {"train": 20, "validation": 10, "test": 10}}, seed=3)
+    assert two.name == "small" and np.array_equal(one.splits["train"].values, two.splits["train"].values)

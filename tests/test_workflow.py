@@ -26,6 +26,7 @@ STAGES = (
     "dissipation",
     "stability",
     "robustness",
+    "provenance",
     "report",
 )
 
@@ -49,11 +50,25 @@ def test_every_declared_table_is_made_and_keyed(study):
 def test_the_forecast_table_holds_the_whole_grid(study):
     rows = table(study, "forecast")
     cells = {(row["system"], row["eta"], row["model"], row["seed"]) for row in rows}
-    trained = {(s, e, m, k) for s in ("vdp", "ou") for e in (0.0, 1.0) for m in ("s4d", "s6") for k in (0, 1)}
+    trained = {(s, e, m, k) for s in ("vdp", "ou") for e in (0.0, 1.0) for m in ("s4d", "s6", "mlp") for k in (0, 1)}
     fitted = {(s, e, m, 0) for s in ("vdp", "ou") for e in (0.0, 1.0) for m in ("persistence", "ridge")}
     assert cells == trained | fitted
     assert all(row["rmse_relative"] == pytest.approx(1.0) for row in rows if row["model"] == "persistence")
     assert all((row["code_accuracy"] is None) == (row["eta"] != 0) for row in rows)
+
+
+def test_every_network_is_trained_at_its_own_chosen_rate_and_of_one_size(study):
+    chosen = {row["model"]: row["lr"] for row in table(study, "forecast_search") if row["chosen"]}
+    assert set(chosen) == {"s4d", "s6", "mlp"}
+    for row in [*table(study, "forecast"), *table(study, "crossed")]:
+        assert row["lr"] == chosen.get(row["model"])
+        assert row["model"] not in chosen or abs(row["parameters"] / 1500 - 1) <= 0.05
+
+
+def test_the_crossed_table_holds_every_pair_of_different_etas(study):
+    cells = {(row["system"], row["eta"], row["eta_target"], row["model"], row["seed"]) for row in table(study, "crossed")}
+    pairs = ((0.0, 1.0), (1.0, 0.0))
+    assert cells == {("vdp", *pair, *run) for pair in pairs for run in (("s4d", 0), ("s4d", 1), ("ridge", 0))}
 
 
 def test_every_file_says_what_made_it(study):
@@ -140,7 +155,7 @@ def test_a_results_folder_that_refuses_writing_is_one_line(study):
 
 def test_a_missing_task_file_is_found_at_planning(study):
     (study.folder / "missing.yaml").write_text(
-        "study: missing\ntasks: {list: [{name: mine, path: nowhere.csv, label: class}]}\ncurriculum: {tasks: [mine]}\n"
+        "study: missing\ntasks: {list: [{name: mine, path: nowhere.csv, label: class}]}\ncurriculum: {tasks: null}\n"
     )
     done = study.study("-n", config="missing.yaml")
     assert done.returncode == 2 and "tasks.list: mine: nowhere.csv: no such file" in done.stderr

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from continuity.models import backend, build_model
+from continuity import logistic
+from continuity.models import backend, build_model, sized
 from continuity.tasks.sequences import Sequences, Task
 from continuity.training import Budget, Data, Trainer, error_rate, parameters, save, seed_everything
 
@@ -26,6 +27,59 @@ def data(sequences: Sequences) -> Data:
     return Data(dense, torch.from_numpy(sequences.labels.astype(np.int64)), lengths if ragged else None)
 
 
+LARGEST_FLAT = 4096
+"""Values of a sequence up to which the linear baseline takes them all."""
+
+
+def pooled(sequences: Sequences, task: Task) -> np.ndarray:
+    """Features that no order enters: the mean of every channel over real steps, or the share of every symbol; (n, p)."""
+    if sequences.tokens:
+        rows = [np.bincount(sequences[i], minlength=len(task.vocab)) for i in range(len(sequences))]
+        return np.array(rows, np.float64) / sequences.lengths[:, None]
+    sums = np.add.reduceat(sequences.values.astype(np.float64), sequences.offsets[:-1], axis=0)
+    return sums / sequences.lengths[:, None]
+
+
+def flat(sequences: Sequences, task: Task) -> np.ndarray | None:
+    """All values of sequences of one length as features (n, L d); None for tokens, several lengths, or too many values."""
+    lengths = {int(length) for part in task.splits.values() for length in np.unique(part.lengths)}
+    if sequences.tokens or len(lengths) > 1 or max(lengths) * sequences.values.shape[1] > LARGEST_FLAT:
+        return None
+    return sequences.padded().reshape(len(sequences), -1).astype(np.float64)
+
+
+FEATURES = {"linear_pooled": pooled, "linear_flat": flat}
+"""Linear baselines by name, and what they see of a sequence."""
+
+
+def baseline(task: Task, name: str, weights: Path | None = None) -> dict:
+    """A row of the most frequent class, or of logistic regression with its penalty chosen on validation data.
+
+    What was fitted is saved to `weights`.
+    """
+    row = {"task": task.name, "model": name, "seed": 0, "majority": majority(task), "parameters": 0}
+    found, fitted = ({"accuracy": row["majority"]}, None) if name == "majority" else _linear(task, name)
+    if weights is not None:
+        kept = {} if fitted is None else {"weights": fitted.weights, "intercept": fitted.intercept}
+        save({part: torch.from_numpy(value) for part, value in kept.items()}, weights)
+    return row | found
+
+
+def _linear(task: Task, name: str) -> tuple[dict, logistic.Logistic | None]:
+    """(columns of the row, classifier) of a linear baseline; no classifier where its features do not exist."""
+    features = {split: FEATURES[name](part, task) for split, part in task.splits.items()}
+    if features["train"] is None:
+        reason = f"needs sequences of values, of one length, at most {LARGEST_FLAT} values each"
+        return {"status": "undefined", "reason": reason}, None
+    centre, spread = features["train"].mean(0), features["train"].std(0)
+    scaled = {split: (x - centre) / np.where(spread > 1e-12, spread, 1.0) for split, x in features.items()}
+    parts = {split: (scaled[split], part.labels) for split, part in task.splits.items()}
+    fitted = logistic.chosen(parts["train"], parts["validation"], len(task.classes))
+    right = {split: float((fitted.predict(x) == labels).mean()) for split, (x, labels) in parts.items()}
+    size = fitted.weights.size + fitted.intercept.size
+    return {"accuracy": right["test"], "accuracy_validation": right["validation"], "parameters": size}, fitted
+
+
 def majority(task: Task) -> float:
     """Test accuracy of always answering the most frequent training class."""
     counts = np.bincount(task.splits["train"].labels, minlength=len(task.classes))
@@ -38,7 +92,8 @@ def train(
 ):  # fmt: skip
     """(row, backend) of one network; the tested weights are saved to `weights`."""
     seed_everything(seed)
-    built = build_model(model, network, **ends(task)).to(device)
+    model, sizes = sized(model, network, **ends(task))
+    built = build_model(model, sizes, **ends(task)).to(device)
     splits = {name: data(part) for name, part in task.splits.items()}
     outcome = Trainer(
         built, splits["train"], splits["validation"], budget, seed, cross_entropy, error_rate, checkpoint, device, tell
@@ -46,7 +101,7 @@ def train(
     if weights is not None:
         save({name: value.cpu() for name, value in built.state_dict().items()}, weights)
     row = {"task": task.name, "model": model["name"], "seed": seed, "epoch": outcome.best_epoch, "majority": majority(task)}
-    row |= {"parameters": parameters(built), "status": outcome.status, "reason": outcome.reason}
+    row |= {"parameters": parameters(built), "d_model": sizes["d_model"], "status": outcome.status, "reason": outcome.reason}
     if outcome.status == "ok":
         row["accuracy"] = 1 - error_rate(built, splits["test"], batch=budget.batch, device=device)
         row["accuracy_validation"] = 1 - outcome.best

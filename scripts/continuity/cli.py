@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from continuity import commands_probe, commands_score, commands_study
+from continuity import commands_plan, commands_probe, commands_score, commands_study
 from continuity.places import find_results, find_study
 from continuity.problems import Problem
 from continuity.question import ask
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     query.add_argument("--results", help="results folder; default: CONTINUITY_RESULTS, or the nearest one above")
     query.add_argument("--format", choices=("table", "csv", "json", "parquet"), default="table")
     query.set_defaults(work=_query)
+    commands_plan.register(commands)
     commands_probe.register(commands)
     commands_score.register(commands)
     commands_study.register(commands)

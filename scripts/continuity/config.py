@@ -21,6 +21,10 @@ TYPE_WORDS = {
 }
 
 
+BASELINES = ("persistence", "ridge", "mlp", "majority", "linear_pooled", "linear_flat")
+"""Names in the result tables that no model may have."""
+
+
 class ConfigError(Problem):
     """What is wrong with a configuration."""
 
@@ -173,6 +177,8 @@ def _twice(where: str, names: list) -> list[str]:
 
 def _combinations(config: dict) -> Iterable[str]:
     yield from _names(config)
+    yield from _sizes(config)
+    yield from _forecasts(config)
     yield from _lengths(config)
 
 
@@ -210,12 +216,10 @@ def _names(config: dict) -> Iterable[str]:
         if "layer" in model and model["layer"] not in known_layers():
             yield f"models[{index}].layer: {model['layer']} is not a layer; {_nearest(model['layer'], known_layers())}"
     for index, task in enumerate(config["tasks"]["list"]):
-        if "path" not in task and task["name"] not in known_tasks():
-            yield (
-                f"tasks.list[{index}]: {task['name']} is not a known task and gives no path; "
-                f"{_nearest(task['name'], known_tasks())}"
-            )
-        if "path" in task and "label" not in task and task["name"] not in known_tasks():
+        kind, of = task.get("kind", task["name"]), f" of kind {task['kind']}" if "kind" in task else ""
+        if "path" not in task and kind not in known_tasks():
+            yield f"tasks.list[{index}]: {task['name']}{of} is not a known task and gives no path; {_nearest(kind, known_tasks())}"
+        if "path" in task and "label" not in task and kind not in known_tasks():
             yield f"tasks.list[{index}]: {task['name']} has a path but no label; name the label column"
     yield from _plans(config, tasks)
     stability = config["stability"]
@@ -229,17 +233,57 @@ def _names(config: dict) -> Iterable[str]:
         yield f"forecast.constructions: {name} is not in mixtures.constructions; add it there"
 
 
+def _sizes(config: dict) -> Iterable[str]:
+    """What is wrong with the sizes of networks: their width is given, or follows from their number of parameters."""
+    for stage in ("benchmark", "forecast"):
+        width, size = (config[stage]["network"].get(name) for name in ("d_model", "parameters"))
+        if width is None and size is None:
+            yield f"{stage}.network: give d_model, or the number of parameters from which it follows"
+        elif width is not None and size is not None:
+            yield f"{stage}.network: d_model {width} and parameters {size} are both given; set one of them to null"
+    for index, model in enumerate(config["models"]):
+        for name, values in model.get("match", {}).items():
+            if not isinstance(values, list) or not values:
+                yield f"models[{index}].match.{name}: {values!r} must be a list of values to try"
+
+
+def _forecasts(config: dict) -> Iterable[str]:
+    """What is wrong with the search for learning rates and with the crossed mixtures."""
+    part, systems = config["forecast"], [system["name"] for system in config["systems"]["list"]]
+    names = {"models": [*part["models"], *part["baselines"]], "systems": systems}
+    homes = {"models": "forecast.models or baselines", "systems": "systems.list"}
+    for section in ("search", "crossed"):
+        for item, values in (part[section] or {}).items():
+            if not isinstance(values, list):
+                continue
+            yield from _twice(f"forecast.{section}.{item}", values)
+            for value in values:
+                if value not in names.get(item, [value]):
+                    yield f"forecast.{section}.{item}: {value} is not in {homes[item]}; {_nearest(value, names[item])}"
+    for model in config["models"]:
+        if model["name"] in BASELINES:
+            yield f"models: {model['name']} is the name of a baseline; choose another"
+
+
+def curriculum_tasks(config: dict) -> list[str]:
+    """The tasks of the curriculum: those named; else those kept for it, or all."""
+    entries = config["tasks"]["list"]
+    kept = [task["name"] for task in entries if task.get("curriculum_only")]
+    return config["curriculum"]["tasks"] or kept or [task["name"] for task in entries]
+
+
 def _plans(config: dict, tasks: list[str]) -> Iterable[str]:
     """What is wrong with the plans of the curriculum, and with the tasks and models that they name."""
     from continuity.stages import plan_of
 
     part = config["curriculum"]
-    yield from _twice("curriculum.tasks", part["tasks"])
+    chosen = curriculum_tasks(config)
+    yield from _twice("curriculum.tasks", chosen)
     yield from _twice("curriculum.plans", [plan["name"] for plan in part["plans"]])
-    named = [("curriculum.tasks", name, tasks, "tasks.list") for name in part["tasks"]]
+    named = [("curriculum.tasks", name, tasks, "tasks.list") for name in chosen]
     for index, plan in enumerate(part["plans"]):
         where = f"curriculum.plans[{index}]"
-        named += [(f"{where}.tasks", name, part["tasks"], "curriculum.tasks") for name in plan.get("tasks", [])]
+        named += [(f"{where}.tasks", name, chosen, "curriculum.tasks") for name in plan.get("tasks", [])]
         named += [(f"{where}.models", name, part["models"], "curriculum.models") for name in plan.get("models", [])]
         try:
             plan_of(plan).counts(part["training"]["epochs"])

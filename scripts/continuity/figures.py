@@ -24,6 +24,9 @@ SERIES = {
     "s5": ("#56b4e9", "v"),
     "persistence": (FAINT, "x"),
     "ridge": (FAINT, "+"),
+    "mlp": (FAINT, "1"),
+    "linear_pooled": (FAINT, "x"),
+    "linear_flat": (FAINT, "+"),
     "s4_matched": ("#56b4e9", "D"),
     "s6_fixed": ("#e69f00", "^"),
     "s6_switched": ("#cc79a7", "v"),
@@ -48,7 +51,8 @@ SPARE = (("#e69f00", "P"), ("#56b4e9", "X"), ("#8c6bb1", "<"), ("#a6761d", ">"),
 LABELS = {"s4": "S4", "s4d": "S4D", "s6": "S6", "s5": "S5", "s4_matched": "S4, step of S6", "s6_fixed": "S6, fixed step",
           "s6_switched": "S6, switched gate", "transformer": "Transformer", "vdp": "Van der Pol", "dho": "damped harmonic",
           "duffing": "Duffing", "ou": "Ornstein-Uhlenbeck", "zoh": "ZOH", "deltanet": "DeltaNet", "mamba": "Mamba",
-          "mamba2": "Mamba-2", "mamba3": "Mamba-3", "gla": "GLA", "linear_attention": "linear attention",
+          "mamba2": "Mamba-2", "mamba3": "Mamba-3", "gla": "GLA", "mlp": "MLP", "linear_pooled": "linear, pooled",
+          "linear_flat": "linear, all values", "linear_attention": "linear attention",
           "gated_deltanet": "gated DeltaNet"}  # fmt: skip
 METHOD_LINES = {"zoh": "-", "bilinear": "--", "averaged": ":", "euler": "-."}
 PNG_DPI = 200
@@ -218,7 +222,7 @@ def forecast(ask: Callable, narrow: bool):
     figure, (left, right) = _panels(2, narrow, width=5.0)
     models = list(dict.fromkeys(rows["model"]))
     for model in models:
-        flat = {"linestyle": "--", "linewidth": 1.0} if model in ("persistence", "ridge") else {}
+        flat = {"linestyle": "--", "linewidth": 1.0} if model in ("persistence", "ridge", "mlp") else {}
         _band(left, rows[rows["model"] == model], "eta", "rmse_relative", model, models, **flat)
     _logarithmic(left.yaxis, powers=False)
     _finish(left, "Error of the forecast", "eta (0: discrete, 1: continuous)", "RMSE / RMSE of persistence")
@@ -228,6 +232,29 @@ def forecast(ask: Callable, narrow: bool):
     right.axhline(0, color=FAINT, linewidth=0.8, zorder=0)
     _finish(right, "Distance to the best architecture", "eta (0: discrete, 1: continuous)", "cross-fitted relative gap")
     _legend(right)
+    return figure
+
+
+def crossed(ask: Callable, narrow: bool):
+    """Error against persistence, the eta of the input crossed with that of the target, a panel a model."""
+    setting = "(construction, readout, horizon)"
+    where = f"{setting} = (SELECT {setting} FROM crossed_cell ORDER BY construction, readout, horizon DESC LIMIT 1)"
+    rows = ask(f"FROM crossed_cell WHERE {where} AND rmse_relative IS NOT NULL ORDER BY model, eta, eta_target")
+    models = list(dict.fromkeys(rows["model"]))
+    figure, axes = _panels(len(models), narrow, width=3.2)
+    ends = max(abs(math.log(value)) for value in rows["rmse_relative"]) or 1.0
+    for axis, model in zip(axes, models, strict=True):
+        grid = rows[rows["model"] == model].pivot(index="eta_target", columns="eta", values="rmse_relative")
+        shown = grid.map(math.log).to_numpy()
+        axis.imshow(shown, cmap="PuOr_r", vmin=-ends, vmax=ends, origin="lower", aspect="auto")
+        for i, j in ((i, j) for i in range(len(grid.index)) for j in range(len(grid.columns))):
+            value = grid.iloc[i, j]
+            if value == value:
+                ink = "white" if abs(math.log(value)) > 0.6 * ends else INK
+                axis.text(j, i, f"{value:.2g}", ha="center", va="center", fontsize=7.5, color=ink)
+        axis.set_xticks(range(len(grid.columns)), [f"{eta:g}" for eta in grid.columns])
+        axis.set_yticks(range(len(grid.index)), [f"{eta:g}" for eta in grid.index])
+        _finish(axis, label(model), "eta of the input", "eta of the target")
     return figure
 
 
@@ -387,7 +414,7 @@ def _heat(axis, rows, value: str, limits: tuple[float, float], unit: str) -> Non
 
 def benchmark(ask: Callable, narrow: bool):
     """Test accuracy of the architectures on the labelled tasks, with the majority class."""
-    rows = ask("FROM benchmark_cell WHERE accuracy IS NOT NULL ORDER BY task, model")
+    rows = ask("FROM benchmark_cell WHERE accuracy IS NOT NULL AND model <> 'majority' ORDER BY task, model")
     figure, (axis,) = _panels(1, narrow, width=6.5, height=1.3 + 0.45 * max(2, rows["task"].nunique()))
     _dots(axis, rows, "accuracy", "model", "task")
     tasks = list(dict.fromkeys(rows["task"]))
@@ -402,7 +429,8 @@ def benchmark(ask: Callable, narrow: bool):
 
 def alignment(ask: Callable, narrow: bool):
     """Advantage of one architecture against mu, cell by cell, and the rank correlations of all pairs."""
-    pairs = ask("FROM alignment WHERE rho IS NOT NULL ORDER BY rho DESC")
+    pairs = ask("FROM alignment WHERE rho IS NOT NULL ORDER BY pair <> 's4d-s6', abs(rho) DESC, pair").head(MOST_PAIRS)
+    pairs = pairs.sort_values("rho", ascending=False)
     figure, (left, right) = _panels(2, narrow, width=5.0)
     names = list(pairs["pair"])
     _advantage(left, ask, "s4d-s6" if "s4d-s6" in names else names[0])
@@ -415,6 +443,10 @@ def alignment(ask: Callable, narrow: bool):
     right.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
     _finish(right, "Does advantage follow mu?", "rank correlation of mu and advantage", "")
     return figure
+
+
+MOST_PAIRS = 12
+"""Pairs of architectures that the figure shows: S4D over S6, and those whose correlation is strongest."""
 
 
 def _advantage(axis, ask: Callable, pair: str) -> None:
@@ -585,7 +617,8 @@ def _story_models(axis, ask: Callable) -> None:
 
 
 def _story_match(axis, ask: Callable) -> None:
-    pairs = list(ask("SELECT DISTINCT pair FROM advantage WHERE mu IS NOT NULL ORDER BY pair <> 's4d-s6', pair")["pair"])
+    order = "pair <> 's4d-s6', pair LIKE '%-persistence', pair"
+    pairs = list(ask(f"SELECT DISTINCT pair FROM advantage WHERE mu IS NOT NULL ORDER BY {order}")["pair"])
     if pairs:
         _advantage(axis, ask, pairs[0])
     axis.set_title("Must the two match?")
@@ -596,6 +629,7 @@ NEEDS = {
     "score": (score, ("score", "similarity")),
     "mixtures": (mixtures, ("mixtures",)),
     "forecast": (forecast, ("forecast",)),
+    "crossed": (crossed, ("crossed", "forecast")),
     "convergence": (convergence, ("convergence",)),
     "refinement": (refinement, ("refinement",)),
     "diagnosis": (diagnosis, ("diagnosis",)),

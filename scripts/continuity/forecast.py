@@ -13,32 +13,43 @@ from torch.nn.functional import mse_loss
 
 from continuity import mixtures
 from continuity.baselines import last_steps, persistence, ridge
-from continuity.models import backend, build_model
-from continuity.training import Budget, Data, Trainer, parameters, predict, rmse, seed_everything
+from continuity.mlp import LastStepsMLP, hidden_width
+from continuity.models import backend, build_model, sized
+from continuity.training import Budget, Data, Outcome, Trainer, parameters, predict, rmse, seed_everything
 from continuity.trajectories import SPLITS
 
 LAST_STEPS = 8
-"""Steps of the context that the ridge baseline sees."""
+"""Steps of the context that the ridge and MLP baselines see."""
+MLP = "mlp"
+"""The baseline that is trained as the architectures are."""
 
 
 class Cell:
-    """One forecasting set: a system's states {split: (n, L, d)} observed at `eta`, cut into windows."""
+    """One forecasting set: a system's states {split: (n, L, d)} observed at `eta`, cut into windows.
 
-    def __init__(self, states: dict[str, np.ndarray], eta: float, construction: str, seed: int, context: int, horizon: int):
+    eta_target: eta of the observation that is forecast, where it is another than the input's.
+    """
+
+    def __init__(
+        self, states: dict[str, np.ndarray], eta: float, construction: str, seed: int, context: int, horizon: int,
+        eta_target: float | None = None,
+    ):  # fmt: skip
         self.eta, self.construction, self.horizon = eta, construction, horizon
+        self.eta_target = eta if eta_target is None else eta_target
         self.calibration = mixtures.calibrate(states["train"].astype(np.float64), seed)
         self.windows, scale = {}, None
         for split in SPLITS:
-            seen = self._observed(states[split], seed)
-            cut = mixtures.windows(seen, context, horizon, scale=scale, every=context)
+            seen = self._observed(states[split], seed, eta)
+            targets = seen if self.eta_target == eta else self._observed(states[split], seed, self.eta_target)
+            cut = mixtures.windows(seen, context, horizon, targets, scale, every=context)
             self.windows[split], scale = cut, cut.scale
 
-    def _observed(self, states: np.ndarray, seed: int, rows: int = 1024) -> np.ndarray:
+    def _observed(self, states: np.ndarray, seed: int, eta: float, rows: int = 1024) -> np.ndarray:
         """Observations (n, L, 16) in float32, made from float64 a few trajectories at a time."""
         seen = np.empty((*states.shape[:2], mixtures.CHANNELS), np.float32)
         for first in range(0, len(states), rows):
             part = states[first : first + rows].astype(np.float64)
-            seen[first : first + rows] = mixtures.observe(part, self.eta, seed, self.construction, self.calibration)
+            seen[first : first + rows] = mixtures.observe(part, eta, seed, self.construction, self.calibration)
         return seen
 
     def data(self, split: str) -> Data:
@@ -55,7 +66,7 @@ class Cell:
             "mae": float(np.abs(error).mean()),
             "rmse_relative": float(np.sqrt((error**2).mean() / (cut.targets**2).mean())),
         }
-        if self.eta == 0:
+        if self.eta_target == 0:
             codes = self.calibration.codes(self.construction)
             seen, actual = cut.observation(predicted), cut.observation(cut.targets)
             found["code_accuracy"] = mixtures.nearest_code_accuracy(seen, actual, codes)
@@ -80,38 +91,44 @@ def baseline(cell: Cell, name: str) -> dict:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is trained, and with which means: a model of the config, network sizes, budget and device."""
+    """What is trained, and with which means: a model of the config or the MLP, network sizes, budget and device."""
 
     model: dict
     network: dict
     budget: Budget
     device: str
 
+    def build(self, context: int, readout: str) -> tuple[torch.nn.Module, int]:
+        """(network, its width)."""
+        if self.model["name"] == MLP:
+            steps = min(LAST_STEPS, context)
+            width = hidden_width(self.network, steps, mixtures.CHANNELS, mixtures.CHANNELS)
+            return LastStepsMLP(steps, mixtures.CHANNELS, width, mixtures.CHANNELS).to(self.device), width
+        ends = {"d_input": mixtures.CHANNELS, "d_output": mixtures.CHANNELS}
+        model, sizes = sized(self.model, self.network | {"readout": readout}, **ends)
+        return build_model(model, sizes, **ends).to(self.device), sizes["d_model"]
+
+
+def fit(cell: Cell, plan: Plan, model: torch.nn.Module, seed: int, checkpoint: Path | None, tell=lambda: None) -> Outcome:
+    """Train `model`, shuffled by `seed`; it then holds the weights of its best validation epoch."""
+    train, validation = cell.data("train"), cell.data("validation")
+    return Trainer(model, train, validation, plan.budget, seed, mse_loss, rmse, checkpoint, plan.device, tell).fit()
+
 
 def train(cell: Cell, plan: Plan, readout: str, seed: int, checkpoint: Path | None = None, tell=lambda: None):
     """(row, backend) of a network initialised and shuffled by `seed`, tested with the weights of its best validation epoch."""
     seed_everything(seed)
-    sizes = plan.network | {"readout": readout}
-    model = build_model(plan.model, sizes, d_input=mixtures.CHANNELS, d_output=mixtures.CHANNELS).to(plan.device)
+    model, width = plan.build(cell.windows["train"].inputs.shape[1], readout)
     test, options = cell.data("test"), {"batch": plan.budget.batch, "device": plan.device}
     untrained = rmse(model, test, **options)
-    outcome = Trainer(
-        model,
-        cell.data("train"),
-        cell.data("validation"),
-        plan.budget,
-        seed,
-        mse_loss,
-        rmse,
-        checkpoint,
-        plan.device,
-        tell,
-    ).fit()
+    outcome = fit(cell, plan, model, seed, checkpoint, tell)
     row = cell.keys | {
         "model": plan.model["name"],
         "readout": readout,
         "seed": seed,
         "rmse_untrained": untrained,
+        "d_model": width,
+        "lr": plan.budget.lr,
         "parameters": parameters(model),
         "epochs": outcome.epochs,
         "best_epoch": outcome.best_epoch,
@@ -120,3 +137,11 @@ def train(cell: Cell, plan: Plan, readout: str, seed: int, checkpoint: Path | No
     }
     errors = cell.errors(predict(model, test, **options).numpy()) if outcome.status == "ok" else {}
     return row | errors, backend(model)
+
+
+def run(cell: Cell, cfg: dict, device: str, readout: str, seed: int, checkpoint: Path | None = None, tell=lambda: None):
+    """(row, backend) of the model of a job's settings: trained where they hold a network, else a fitted baseline."""
+    if "network" not in cfg:
+        return baseline(cell, cfg["model"]["name"]), "numpy"
+    plan = Plan(cfg["model"], cfg["network"], Budget(**cfg["training"]), device)
+    return train(cell, plan, readout, seed, checkpoint, tell)

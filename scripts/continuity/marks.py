@@ -26,26 +26,34 @@ def path(study: Path, output: str) -> Path:
 def working(study: Path, output: str) -> Iterator[None]:
     """Mark a job as at work within the block, and then as done, failed with its reason, or stopped on request.
 
-    A folder that refuses the mark does not stop the job.
+    A second copy of the same job waits until the first has ended. A folder that refuses the mark does not stop the job.
     """
     place = path(study, output)
-    began = time.time()
-    mark = {"state": "running", "host": socket.gethostname(), "pid": os.getpid(), "started": began}
-    with contextlib.suppress(OSError):
-        locks.hold(place)
-    _put(place, mark)
-    try:
-        yield
-        mark |= {"state": "done"}
-    except (KeyboardInterrupt, SystemExit):
-        mark |= {"state": "stopped", "reason": "stopped on request; the same command goes on from there"}
-        raise
-    except BaseException as error:
-        said = "; ".join(str(error).split("\n")) or type(error).__name__
-        mark |= {"state": "failed", "reason": said if hasattr(error, "problems") else f"{type(error).__name__}: {said}"}
-        raise
-    finally:
-        _put(place, mark | {"seconds": round(time.time() - began, 3)})
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            held.enter_context(locks.alone(place, lambda: _tell(study, output)))
+        began = time.time()
+        mark = {"state": "running", "host": socket.gethostname(), "pid": os.getpid(), "started": began}
+        _put(place, mark)
+        try:
+            yield
+            mark |= {"state": "done"}
+        except (KeyboardInterrupt, SystemExit):
+            mark |= {"state": "stopped", "reason": "stopped on request; the same command goes on from there"}
+            raise
+        except BaseException as error:
+            said = "; ".join(str(error).split("\n")) or type(error).__name__
+            mark |= {"state": "failed", "reason": said if hasattr(error, "problems") else f"{type(error).__name__}: {said}"}
+            raise
+        finally:
+            _put(place, mark | {"seconds": round(time.time() - began, 3)})
+
+
+def _tell(study: Path, output: str) -> None:
+    """Say what a second copy of a job waits for."""
+    other = read(study, output)
+    where = f"on {other['host']}, process {other['pid']}" if other else "elsewhere"
+    print(f"{output}: another copy of this job is at work {where}; waiting for its end", file=sys.stderr, flush=True)
 
 
 def _put(place: Path, mark: dict) -> None:

@@ -87,21 +87,23 @@ class Ledger:
     rows: list = field(default_factory=list)
     sidecar: list = field(default_factory=list)
 
-    def run(self, keys: dict, cfg: dict, work: Callable[[Path], tuple[list[dict], str]]) -> bool:
+    def run(self, keys: dict, cfg: dict, work: Callable[[Path], tuple[list[dict], str]], inputs: str | None = None) -> bool:
         """Rows of the run `keys` with settings `cfg`: read if finished, else `work(checkpoint)` → (rows, backend).
 
-        Returns whether it worked. `checkpoint` is a path that carries the run's identity, so that no other run resumes it.
+        Returns whether it worked. inputs: identity of what this run reads, where that is less than the job does.
+        `checkpoint` is a path that carries the run's identity, so that no other run resumes it.
         """
         place, text = folder(self.base, keys), canonical(cfg)
+        inputs = self.inputs if inputs is None else inputs
         kept, times = place / "run.parquet", place / "times.parquet"
-        wanted = {"cfg": text, "code": self.code, "inputs": self.inputs}
+        wanted = {"cfg": text, "code": self.code, "inputs": inputs}
         stamps = [tables.metadata(path).get(part) == value for path in (kept, times) for part, value in wanted.items()]
         worked = not all(stamps) or not all((place / name).exists() for name in self.beside)
         if worked:
             place.mkdir(parents=True, exist_ok=True)
-            checkpoint = place / f"checkpoint-{key(text, self.code + self.inputs)}.pt"
+            checkpoint = place / f"checkpoint-{key(text, self.code + inputs)}.pt"
             run = " ".join(f"{part}={value}" for part, value in keys.items())
-            rows, line = timed(self.table, run, text, self.code, self.inputs, self.device, lambda: work(checkpoint))
+            rows, line = timed(self.table, run, text, self.code, inputs, self.device, lambda: work(checkpoint))
             tables.write("runs", [line], times, wanted)
             tables.write(self.table, rows, kept, wanted)
             for old in place.glob("checkpoint-*.pt"):

@@ -38,20 +38,23 @@ class Job:
 
     def runs(
         self, table: str, cells: list[tuple[dict, dict]], work: Callable, device: str = "cpu", units: int = 1,
-        unit: str = "runs", beside: tuple[str, ...] = (),
+        unit: str = "runs", beside: tuple[str, ...] = (), reads: Callable[[dict], list[str]] | None = None,
+        finish: Callable[[list[dict]], list[dict]] = list,
     ) -> None:  # fmt: skip
         """A job of many runs: do or reuse each of `cells`, pairs (keys, settings), and write the outputs `rows` and `runs`.
 
-        work(keys, checkpoint, tell) → (rows, backend) calls tell() after each of its `units`.
+        work(keys, checkpoint, tell) → (rows, backend) calls tell() after each of its `units`. reads(keys): the input files
+        of one run, where it does not depend on all of the job's. finish(rows of all runs) → rows as they are written.
         """
         ledger = Ledger(Path(self.outputs["rows"]).parent, table, self.code, self._digest(), device, beside)
         progress = Progress(self.name, len(cells) * units, unit)
         for keys, settings in cells:
             before = progress.done
-            worked = ledger.run(keys, settings, lambda checkpoint, keys=keys: work(keys, checkpoint, progress.step))
+            inputs = digest(reads(keys)) if reads else None
+            worked = ledger.run(keys, settings, lambda checkpoint, keys=keys: work(keys, checkpoint, progress.step), inputs)
             progress.step(before + units - progress.done, worked)
         tables.write("runs", ledger.sidecar, self.outputs["runs"], self.identity)
-        self.write(table, ledger.rows)
+        self.write(table, finish(ledger.rows))
 
     def _digest(self) -> str:
         return digest([*self.inputs.values(), *self.listed])

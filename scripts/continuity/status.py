@@ -15,7 +15,7 @@ from continuity.record import Record
 from continuity.study import COMPACTED, RULES, TIMED, Job, Study, stamp
 
 STATES = ("done", "running", "stale", "missing", "failed")
-LAST = ("runs", "claims", "figures", "catalog", "report")
+LAST = ("runs", "claims", "figures", "catalog", "provenance", "report")
 """Rules that read every result table; the page's stage."""
 PROGRESS = re.compile(r"^\S+: (\d+ of \d+ [^,]+), about (\d+) s left$", re.M)
 TAIL = 4096

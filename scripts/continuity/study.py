@@ -13,8 +13,10 @@ from functools import cached_property
 from pathlib import Path
 
 from continuity import config as configuration
-from continuity import locks, tables
+from continuity import locks, slurm, tables
+from continuity.families import family
 from continuity.identity import PACKAGE, ROOT, canonical, code_hash, module_file, plain
+from continuity.problems import Problem
 
 SCRIPTS = PACKAGE.parent
 PRESENTATION = ("tables.toml",)
@@ -48,6 +50,10 @@ class Rule:
     writes: tuple[str, ...] = ()
 
 
+TRAINED_BASELINES = ("mlp",)
+"""Baselines of the forecast that are trained as the architectures are, learning rate and seeds included."""
+
+
 def _entry(entries: list[dict], name: str) -> dict:
     return next(entry for entry in entries if entry["name"] == name)
 
@@ -61,7 +67,9 @@ def _system(study: "Study", keys: dict) -> dict:
 
 
 def _task(study: "Study", keys: dict) -> dict:
-    return {"seed": study.config["tasks"]["seed"], "task": _entry(study.config["tasks"]["list"], keys["task"])}
+    entry = _entry(study.config["tasks"]["list"], keys["task"])
+    made = {name: value for name, value in entry.items() if name != "curriculum_only"}
+    return {"seed": study.config["tasks"]["seed"], "task": made}
 
 
 def _trained(stage: str, *names: str) -> Callable:
@@ -70,13 +78,19 @@ def _trained(stage: str, *names: str) -> Callable:
         return (
             {name: part[name] for name in (*names, "seeds", "network", "training")}
             | {
-                "model": study.model(keys["model"]),
+                "model": study.trained_model(keys["model"]),
                 "device": study.config["resources"]["device"],
             }
             | {name: value for name, value in keys.items() if name != "model"}
         )
 
     return cut
+
+
+def _benchmark(study: "Study", keys: dict) -> dict:
+    if keys["model"] in study.config["benchmark"]["baselines"]:
+        return keys | {"model": {"name": keys["model"]}}
+    return _trained("benchmark")(study, keys)
 
 
 def model_of(encoder: str) -> str:
@@ -108,9 +122,35 @@ def _forecast(study: "Study", keys: dict) -> dict:
     part = study.config["forecast"]
     names = ("constructions", "horizons", "context")
     mixtures = {"etas": study.config["mixtures"]["etas"], "mixture_seed": study.config["mixtures"]["seed"]}
-    if keys["model"] in part["baselines"]:
+    if keys["model"] not in study.values["searched_model"]:
         return {name: part[name] for name in names} | mixtures | keys | {"model": {"name": keys["model"]}}
     return _trained("forecast", *names, "readouts")(study, keys) | mixtures
+
+
+def _primary(study: "Study") -> dict:
+    """The first construction and readout of the forecast and its longest horizon: what the study concludes from."""
+    part = study.config["forecast"]
+    chosen = {"construction": part["constructions"][0], "horizon": max(part["horizons"]), "readout": part["readouts"][0]}
+    return chosen | {"context": part["context"], "mixture_seed": study.config["mixtures"]["seed"]}
+
+
+def _forecast_search(study: "Study", keys: dict) -> dict:
+    search, cut = study.config["forecast"]["search"], _trained("forecast")(study, keys) | _primary(study)
+    cut["training"] = cut["training"] | {"epochs": search["epochs"]}
+    del cut["seeds"]
+    return cut | {name: search[name] for name in ("rates", "systems", "etas", "seed")}
+
+
+def _crossed(study: "Study", keys: dict) -> dict:
+    cut = _primary(study) | {"etas": study.config["forecast"]["crossed"]["etas"]}
+    if keys["model"] not in study.values["searched_model"]:
+        return cut | keys | {"model": {"name": keys["model"]}}
+    return _trained("forecast")(study, keys) | cut
+
+
+def _prediction(study: "Study", keys: dict) -> dict:
+    used = dict.fromkeys(study.config["forecast"]["models"] + study.config["benchmark"]["models"])
+    return study.config["alignment"] | {"families": {name: family(study.model(name)) for name in used}}
 
 
 def _convergence(study: "Study", keys: dict) -> dict:
@@ -174,8 +214,8 @@ def _layer_sources(study: "Study", keys: dict) -> list[Path]:
 def _task_sources(study: "Study", keys: dict) -> list[Path]:
     entry = _entry(study.config["tasks"]["list"], keys["task"])
     known = configuration.known_tasks()
-    name = entry["name"] if entry["name"] in known else "user"
-    return [module_file(known[name].split(":")[0])]
+    kind = entry.get("kind", entry["name"])
+    return [module_file(known[kind if kind in known else "user"].split(":")[0])]
 
 
 def _package_data(*patterns: str) -> Callable[["Study"], list[Path]]:
@@ -197,20 +237,28 @@ RULES: dict[str, Rule] = {
     "systems_simulate": Rule("systems.py", "data/systems/{system}.parquet", ("system",), _system),
     "tasks_make": Rule("tasks.py", _run("tasks", "task"), ("task",), _task, _task_sources, writes=("tasks",)),
     "benchmark_run": Rule(
-        "benchmark.py", _run("benchmark", "task", "model"), ("task", "benchmark_model"), _trained("benchmark"), _layer_sources,
+        "benchmark.py", _run("benchmark", "task", "model"), ("scored_task", "benchmark_model"), _benchmark, _layer_sources,
         writes=("benchmark",),
     ),
     "latents_encode": Rule(
-        "latents.py", "data/latents/task={task}/encoder={encoder}.parquet", ("task", "encoder"), _latents, _layer_sources
+        "latents.py", "data/latents/task={task}/encoder={encoder}.parquet", ("scored_task", "encoder"), _latents, _layer_sources
     ),
     "score_run": Rule(
-        "score.py", _run("score", "task", "encoder"), ("task", "encoder"), _score,
+        "score.py", _run("score", "task", "encoder"), ("scored_task", "encoder"), _score,
         writes=("score", "similarity", "score_sensitivity"),
     ),
     "mixtures_run": Rule("mixtures.py", _run("mixtures", "system"), ("system",), _mixtures, writes=("mixtures",)),
     "forecast_run": Rule(
         "forecast.py", _run("forecast", "model", "system"), ("forecast_model", "system"), _forecast, _layer_sources,
         writes=("forecast",),
+    ),
+    "forecast_search_run": Rule(
+        "forecast_search.py", _run("forecast_search", "model"), ("searched_model",), _forecast_search, _layer_sources,
+        writes=("forecast_search",),
+    ),
+    "crossed_run": Rule(
+        "crossed.py", _run("crossed", "model", "system"), ("crossed_model", "crossed_system"), _crossed, _layer_sources,
+        writes=("crossed",),
     ),
     "convergence_run": Rule(
         "convergence.py", _run("convergence", "model"), ("convergence_model",), _convergence, writes=("convergence",)
@@ -241,6 +289,8 @@ COMPACTED = {
     "score_sensitivity": "score_run",
     "mixtures": "mixtures_run",
     "forecast": "forecast_run",
+    "forecast_search": "forecast_search_run",
+    "crossed": "crossed_run",
     "convergence": "convergence_run",
     "refinement": "refinement_run",
     "diagnosis": "refinement_run",
@@ -258,6 +308,8 @@ TIMED = (
     "score_run",
     "mixtures_run",
     "forecast_run",
+    "forecast_search_run",
+    "crossed_run",
     "convergence_run",
     "refinement_run",
     "curriculum_run",
@@ -266,7 +318,7 @@ TIMED = (
 )
 """Rules whose runs leave a sidecar of times, devices and versions."""
 
-DERIVED = ("gap", "alignment", "time_to_target", "claims")
+DERIVED = ("gap", "alignment", "prediction", "time_to_target", "claims")
 """Result tables computed from other result tables."""
 
 RULES |= {
@@ -291,6 +343,10 @@ RULES |= {
         "alignment.py", "tables/alignment.parquet", slice=lambda study, keys: study.config["alignment"],
         data=_package_data("sql/views/advantage.sql"), writes=("alignment",),
     ),
+    "prediction": Rule(
+        "prediction.py", "tables/prediction.parquet", slice=_prediction,
+        data=_package_data("sql/views/forecast_cell.sql", "sql/views/benchmark_cell.sql"), writes=("prediction",),
+    ),
     "time_to_target": Rule(
         "time_to_target.py", "tables/time_to_target.parquet", slice=_time_to_target,
         data=_package_data("sql/time_to_target.sql"), writes=("time_to_target",),
@@ -300,6 +356,7 @@ RULES |= {
         data=_claims_data, writes=("claims",),
     ),
     "catalog": Rule("catalog.py", "study.duckdb", data=_package_data(*PRESENTATION, "sql/**/*.sql")),
+    "provenance": Rule("provenance.py", "provenance.json", slice=lambda study, keys: study.settings),
     "figures": Rule("figures.py", "figures/figures.json", data=_package_data("sql/**/*.sql")),
     "report": Rule(
         "report.py", "report.html", slice=lambda study, keys: study.settings,
@@ -350,6 +407,10 @@ class Study:
     def model(self, name: str) -> dict:
         return _entry(self.config["models"], name)
 
+    def trained_model(self, name: str) -> dict:
+        """A model by its name, or the baseline that is trained as the models are."""
+        return {"name": name} if name in TRAINED_BASELINES else self.model(name)
+
     @cached_property
     def values(self) -> dict[str, list[str]]:
         """What each wildcard ranges over."""
@@ -357,13 +418,18 @@ class Study:
         return {
             "system": [system["name"] for system in part["systems"]["list"]],
             "task": [task["name"] for task in part["tasks"]["list"]],
+            "scored_task": [task["name"] for task in part["tasks"]["list"] if not task.get("curriculum_only")],
             "encoder": part["latents"]["encoders"],
-            "benchmark_model": part["benchmark"]["models"],
+            "benchmark_model": part["benchmark"]["models"] + part["benchmark"]["baselines"],
             "forecast_model": part["forecast"]["models"] + part["forecast"]["baselines"],
+            "searched_model": part["forecast"]["models"]
+            + [name for name in part["forecast"]["baselines"] if name in TRAINED_BASELINES],
+            "crossed_model": (part["forecast"]["crossed"] or {}).get("models", []),
+            "crossed_system": (part["forecast"]["crossed"] or {}).get("systems", []),
             "convergence_model": part["convergence"]["models"],
             "refinement_system": [system["name"] for system in part["refinement"]["systems"]],
             "refinement_model": part["refinement"]["models"],
-            "curriculum_task": part["curriculum"]["tasks"],
+            "curriculum_task": configuration.curriculum_tasks(part),
             "curriculum_model": part["curriculum"]["models"],
             "dataset": [dataset["name"] for dataset in part["stability"]["datasets"]],
             "host": [host["name"] for host in part["stability"]["hosts"]],
@@ -371,6 +437,8 @@ class Study:
 
     def jobs(self, rule: str) -> list[Job]:
         """Every job of a rule, in a fixed order."""
+        if rule == "forecast_search_run" and not self.config["forecast"]["search"]:
+            return []
         names = self.wildcards(rule)
         keys = [{}]
         for name, source in zip(names, RULES[rule].over, strict=True):
@@ -410,6 +478,16 @@ class Study:
     def robustness(self) -> str:
         return self.output("stability_run").replace("/tables/stability/", "/tables/robustness/")
 
+    def search(self, model: str) -> list[str]:
+        """The run file of the search for a model's learning rate; none where none is searched for."""
+        found = {job.wildcards["model"]: self.path(job.output) for job in self.jobs("forecast_search_run")}
+        return [found[model]] if model in found else []
+
+    def search_states(self) -> list[str]:
+        """Trajectories of the systems of the search, in its order."""
+        systems = (self.config["forecast"]["search"] or {}).get("systems", [])
+        return [self.output("systems_simulate").format(system=system) for system in systems]
+
     def encoder_weights(self, task: str, encoder: str) -> list[str]:
         """The trained network behind an encoder; none for raw and random."""
         model = model_of(encoder)
@@ -423,7 +501,7 @@ class Study:
 
     def measured(self) -> list[str]:
         """Result tables that claims and figures read."""
-        return [self.output(table) for table in (*COMPACTED, "gap", "alignment", "time_to_target")]
+        return [self.output(table) for table in (*COMPACTED, "gap", "alignment", "prediction", "time_to_target")]
 
     def tables(self) -> list[str]:
         """Every result table."""
@@ -500,13 +578,31 @@ class Study:
                     found.append(path.as_posix())
         return found
 
-    def lock(self) -> None:
-        """Hold the study until this process ends; ConfigError where another run holds it.
+    def memory_mb(self, rule: str, keys: dict, attempt: int = 1) -> int:
+        """MB that a job of `rule` asks a scheduler for: its estimate, at most the setting at first, doubled with each retry."""
+        return self._planner.memory_mb(rule, keys, attempt)
 
-        Waits for jobs that outlived their run: they would write beside the new ones.
-        """
+    def minutes(self, rule: str, keys: dict, attempt: int = 1) -> int:
+        """Minutes that a job of `rule` asks a scheduler for, as `memory_mb`."""
+        return self._planner.minutes(rule, keys, attempt)
+
+    @cached_property
+    def _planner(self):
+        from continuity.planner import Planner
+
+        return Planner(self, "cpu" if self.config["resources"]["device"] == "cpu" else "cuda")
+
+    def gpus(self, rule: str, keys: dict) -> int:
+        """GPUs that one job of `rule` asks for: one where it trains on a device that may be a GPU."""
+        return int(RULES[rule].slice(self, keys).get("device", "cpu") != "cpu")
+
+    def lock(self) -> None:
+        """Hold the study until this process ends; ConfigError where another run holds it."""
         if not locks.hold(self.root / locks.STUDY):
             raise configuration.ConfigError([f"{self.root}: another run of this study is going on; wait for it or stop it"])
+
+    def wait(self) -> None:
+        """Wait for jobs that outlived their run: they would write beside the new ones."""
         if not locks.free(self.root / locks.JOBS):
             print(f"{self.root}: waiting for a job that outlived an earlier run; Ctrl-C gives up", file=sys.stderr)
             while not locks.free(self.root / locks.JOBS):
@@ -521,11 +617,18 @@ def stamp(path: Path) -> tuple[str, str]:
     return tables.read_stamp(path)
 
 
-def claim(study: Study) -> None:
-    """Make sure that the study can be written and that nobody else works on it; else one line a problem and exit 2."""
+def claim(study: Study, scheduler: bool = False) -> None:
+    """Make sure that the study can be written and that nobody else works on it; else one line a problem and exit 2.
+
+    scheduler: whether jobs go to Slurm, whose queue must then answer.
+    """
     with exits():
+        if scheduler:
+            slurm.present()
         study.writable()
         study.lock()
+        slurm.settle(study.config["study"], scheduler)
+        study.wait()
 
 
 def start(config: dict) -> Study:
@@ -538,10 +641,10 @@ def start(config: dict) -> Study:
 
 @contextlib.contextmanager
 def exits() -> Iterator[None]:
-    """Turn a ConfigError into one line a problem on standard error and exit 2."""
+    """Turn a Problem into one line a problem on standard error and exit 2."""
     try:
         yield
-    except configuration.ConfigError as error:
+    except Problem as error:
         for problem in error.problems:
             print(problem, file=sys.stderr)
         sys.exit(2)

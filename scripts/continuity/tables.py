@@ -182,6 +182,7 @@ def explain(error: OSError, path: Path | str) -> str:
     remedies = {
         errno.ENOSPC: "the disk is full; free space and run again, finished runs are kept",
         errno.EDQUOT: "the disk quota is used up; free space and run again, finished runs are kept",
+        errno.EFBIG: "the file may not grow any further; raise the limit (`ulimit -f`) and run again, finished runs are kept",
         errno.EROFS: "the file system is read-only; set `results` to a folder that can be written",
         errno.EACCES: "no permission to write; set `results` to a folder that can be written",
     }

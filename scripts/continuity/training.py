@@ -2,6 +2,8 @@
 
 import io
 import math
+import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -87,11 +89,22 @@ class Diverged(Exception):
 
 
 def device_of(setting: str) -> str:
-    """The device that `auto`, `cpu` or `cuda` means here; asking for CUDA where there is none is a Problem."""
+    """The device that `auto`, `cpu` or `cuda` means here; CUDA where there is none, or a job with two GPUs, is a Problem."""
+    if setting != "cpu" and "SLURM_JOB_ID" in os.environ and (given := gpus_given()) > 1:
+        raise Problem(
+            f"resources.device: {setting}, but the scheduler gave this job {given} GPUs and it uses one; "
+            "ask for one a job (gpu=1, tasks_per_gpu unset) or set resources.device to cpu"
+        )
     found = torch.cuda.is_available()
     if setting == "cuda" and not found:
         raise Problem("resources.device: cuda, but torch sees no GPU here; use auto or cpu")
     return "cuda" if found and setting != "cpu" else "cpu"
+
+
+def gpus_given() -> int:
+    """GPUs that this process may use: those that CUDA_VISIBLE_DEVICES names, else all that torch sees."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return torch.cuda.device_count() if named is None else len([one for one in named.split(",") if one.strip()])
 
 
 def one_thread() -> None:
@@ -296,7 +309,7 @@ class Trainer:
     def _resume(self) -> None:
         if self.checkpoint is None or not self.checkpoint.exists():
             return
-        state = torch.load(self.checkpoint, map_location="cpu", weights_only=True)
+        state = load(self.checkpoint)
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.best_weights = {name: value.to(self.device) for name, value in state["best"].items()}
@@ -313,6 +326,15 @@ def save(state: dict, path: Path) -> None:
     torch.save(state, buffer)
     with atomic(path) as temporary:
         temporary.write_bytes(buffer.getvalue())
+
+
+def load(path: Path | str) -> dict:
+    """What `save` wrote, on the CPU; Problem for a torn file."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise Problem(f"{path}: unreadable ({said}); delete it and run the study again") from None
 
 
 def parameters(model: nn.Module) -> int:

@@ -23,16 +23,17 @@ TASKS: Mapping[str, Callable[..., Task]] = Registry(TASK_MODULES)
 
 
 def make(entry: Mapping, seed: int = 0) -> Task:
-    """The task of a config entry: its `name` among TASKS; one that is not, and has a `path`, is a file of the user's.
+    """The task of a config entry: its `kind` (default: its name) among TASKS; one that is not, and has a `path`, is the user's file.
 
     All other keys are arguments of that task's `load`. Raises ValueError for an unknown name or argument, and
     InputProblem, one line a problem, for a file that cannot be used.
     """
-    name, options = entry["name"], {key: value for key, value in entry.items() if key != "name"}
+    name, kind = entry["name"], entry.get("kind", entry["name"])
+    options = {key: value for key, value in entry.items() if key not in ("name", "kind")}
     known = [task for task in TASKS if task != "user"]
-    if "path" not in options and name not in known:
-        raise ValueError(f"there is no task {name!r}: choose one of {', '.join(known)}, or give a path")
-    load = TASKS[name if name in known else "user"]
+    if "path" not in options and kind not in known:
+        raise ValueError(f"there is no task {kind!r}: choose one of {', '.join(known)}, or give a path")
+    load = TASKS[kind if kind in known else "user"]
     unknown = sorted(set(options) - set(signature(load).parameters))
     if unknown:
         raise ValueError(f"task {name} has no option {', '.join(unknown)}: it has {', '.join(signature(load).parameters)}")
