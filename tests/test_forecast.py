@@ -1,13 +1,16 @@
 """Forecasts of mixtures: baselines, the search for a learning rate, crossed mixtures, and what no run may depend on."""
 
+import json
 import math
+import runpy
 
 import numpy as np
 import pytest
 import torch
-from continuity import forecast, search, systems, tables
+from continuity import forecast, search, stage, systems, tables, trajectories
 from continuity.forecast import Cell, Plan
 from continuity.training import Budget, predict, rmse
+from project import ROOT
 from sklearn.linear_model import Ridge as Reference
 
 BUDGET = {"epochs": 3, "batch": 16, "lr": 0.02, "layer_lr": 0.01, "weight_decay": 0.0, "warmup": 0.1, "clip": 1.0}
@@ -18,10 +21,15 @@ ORDER_BLIND = {"name": "blind", "layer": "transformer", "options": {"n_heads": 1
 
 
 @pytest.fixture(scope="module")
-def states():
+def paths():
     torch.set_num_threads(1)
     n = {"train": 24, "validation": 12, "test": 12}
-    return {split: systems.simulate("vdp", n[split], 70, 0.05, 37 + k).states for k, split in enumerate(n)}
+    return {split: systems.simulate("vdp", n[split], 70, 0.05, 37 + k) for k, split in enumerate(n)}
+
+
+@pytest.fixture(scope="module")
+def states(paths):
+    return {split: found.states for split, found in paths.items()}
 
 
 def plan(model=S6, **budget):
@@ -121,3 +129,37 @@ def test_training_takes_the_chosen_rate_and_keeps_the_ratio_of_the_layers_own(tm
     assert search.searched(BUDGET, []) == BUDGET
     found = search.searched(BUDGET, [file])
     assert found == BUDGET | {"lr": 0.004, "layer_lr": pytest.approx(0.002)}
+
+
+def started(script, folder, cfg, **inputs):
+    """Run a stage's script in this process; the start of each of its runs, by its words."""
+    named = [f"{name}={path}" for name, path in inputs.items() if name != "files"]
+    argv = ["--cfg", json.dumps(cfg), "--rows", str(folder / "rows.parquet"), "--runs", str(folder / "runs.parquet")]
+    argv += ["--files", *map(str, inputs.get("files", []))] + (["--inputs", *named] if named else [])
+    work = runpy.run_path(str(ROOT / "scripts" / f"{script}.py"))["work"]
+    stage.run(script, "Test.", work, ("rows", "runs"), {}, argv)
+    return {row["run"]: row["started"] + row["key"] for row in tables.read(folder / "runs.parquet").to_pylist()}
+
+
+def test_another_rate_tries_that_rate_alone_and_the_same_choice_trains_nothing_again(paths, tmp_path):
+    file = tmp_path / "vdp.parquet"
+    trajectories.write(paths, file)
+    sizes = {
+        "model": {"name": "mlp"},
+        "network": NETWORK,
+        "training": BUDGET,
+        "device": "cpu",
+        "context": 16,
+        "mixture_seed": 37,
+    }
+    asked = sizes | {"rates": [0.02, 0.0001], "systems": ["vdp"], "etas": [0.5], "seed": 0}
+    asked |= {"construction": "balanced", "horizon": 8, "readout": "last"}
+    trials = started("forecast_search", tmp_path / "search", asked, files=[file])
+    cells = sizes | {"system": "vdp", "etas": [0.5], "constructions": ["balanced"], "horizons": [8], "readouts": ["last"]}
+    search_file = tmp_path / "search" / "rows.parquet"
+    runs = started("forecast", tmp_path / "runs", cells | {"seeds": [0]}, states=file, files=[search_file])
+    assert {row["lr"] for row in tables.read(tmp_path / "runs/rows.parquet").to_pylist()} == {0.02}
+    more = started("forecast_search", tmp_path / "search", asked | {"rates": [0.02, 0.0001, 0.00001]}, files=[file])
+    assert trials.items() < more.items() and len(more) == 3
+    again = started("forecast", tmp_path / "runs", cells | {"seeds": [0, 1]}, states=file, files=[search_file])
+    assert runs.items() < again.items() and len(again) == 2

@@ -218,7 +218,8 @@ def _names(config: dict) -> Iterable[str]:
     for index, task in enumerate(config["tasks"]["list"]):
         kind, of = task.get("kind", task["name"]), f" of kind {task['kind']}" if "kind" in task else ""
         if "path" not in task and kind not in known_tasks():
-            yield f"tasks.list[{index}]: {task['name']}{of} is not a known task and gives no path; {_nearest(kind, known_tasks())}"
+            near = _nearest(kind, known_tasks())
+            yield f"tasks.list[{index}]: {task['name']}{of} is not a known task and gives no path; {near}"
         if "path" in task and "label" not in task and kind not in known_tasks():
             yield f"tasks.list[{index}]: {task['name']} has a path but no label; name the label column"
     yield from _plans(config, tasks)

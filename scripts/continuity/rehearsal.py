@@ -1,4 +1,6 @@
-"""Every network of a study built once and given a tiny batch, every task of the user read once: what cannot run fails here."""
+"""Every network of a study built once, a user's also given a tiny batch, every task of the user read once: what cannot run
+fails here.
+"""
 
 import json
 import sys
@@ -15,12 +17,14 @@ BATCH = 2
 
 
 def network_problem(entry: dict) -> str | None:
-    """What is wrong with {where, model, network, d_input, d_output, length}: forward and backward on two sequences."""
+    """What is wrong with {where, model, network, d_input, d_output, length}; a user's runs forward and backward on a batch."""
     name, network = entry["model"]["name"], entry["network"]
     if network.get("parameters") is None:
         network = network | {"n_layers": 1}
     try:
         model = build_model(entry["model"], network, d_input=entry["d_input"], d_output=entry["d_output"])
+        if not entry["model"].get("factory"):
+            return None
         x = torch.randn(BATCH, entry["length"], entry["d_input"])
         lengths = torch.tensor([entry["length"], max(1, entry["length"] // 2)])
         for given in (None, lengths):

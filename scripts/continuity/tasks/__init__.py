@@ -23,7 +23,7 @@ TASKS: Mapping[str, Callable[..., Task]] = Registry(TASK_MODULES)
 
 
 def make(entry: Mapping, seed: int = 0) -> Task:
-    """The task of a config entry: its `kind` (default: its name) among TASKS; one that is not, and has a `path`, is the user's file.
+    """The task of a config entry: its `kind` (or `name`) among TASKS; one that is not, and has a `path`, is a user's file.
 
     All other keys are arguments of that task's `load`. Raises ValueError for an unknown name or argument, and
     InputProblem, one line a problem, for a file that cannot be used.
