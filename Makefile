@@ -16,7 +16,6 @@ test: setup
 
 # Sets up a Slurm of its own from Debian's packages, as root; skips with a reason where it cannot.
 test-cluster: setup
-	@sh envs/setup.sh test
 	@$(BIN)/python -m pytest -o addopts=-q -rs tests/cluster $(ARGS)
 
 bench: setup

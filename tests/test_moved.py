@@ -14,10 +14,13 @@ from project import Project
 
 FOREIGN = ("unshare", "--mount", "--uts") if os.geteuid() == 0 else ("unshare", "--map-root-user", "--mount", "--uts")
 """A shell that may mount, and rename its machine, for itself alone."""
+READ_ONLY = 'mount --bind . .; mount -o remount,bind,ro .; cd "$PWD"'
+RUN = '"$PYTHON" scripts/study.py --config config/tiny.yaml --cores 1 --'
 
 
 def copied(study, folder: Path, results: str = "results") -> Project:
     """Project and results in another folder, without what Snakemake remembers; the results at `results`."""
+    folder.mkdir(exist_ok=True)
     project = Project(folder)
     tiny = config.read(study.folder / "config/tiny.yaml") | {"results": results}
     (folder / "config/tiny.yaml").write_text(yaml.safe_dump(tiny))
@@ -67,7 +70,7 @@ def test_a_study_goes_on_from_another_machine(study, tmp_path):
     mark = marks.path(root, "tables/gap.parquet")
     mark.write_text('{"state": "running", "host": "node17", "pid": 1, "started": 0}\n')
     (root / "tables/gap.parquet").unlink()
-    done = foreign(project, 'hostname elsewhere; "$PYTHON" scripts/study.py --config config/tiny.yaml --cores 1 -- gap')
+    done = foreign(project, f"hostname elsewhere; {RUN} gap")
     assert done.returncode == 0, done.stdout + done.stderr
     assert (root / "tables/gap.parquet").read_bytes() == (study.folder / "results/tiny/tables/gap.parquet").read_bytes()
     assert marks.read(root, "tables/gap.parquet")["host"] == "elsewhere"
@@ -76,25 +79,19 @@ def test_a_study_goes_on_from_another_machine(study, tmp_path):
 # ---------------------------------------------------------------- a project that cannot be written
 
 
-def test_a_project_that_is_read_only_works_in_a_folder_of_the_users_own(study, tmp_path):
+def test_a_project_that_is_read_only_works_in_a_folder_of_the_users_own(tmp_path):
     """`--directory` names it: results and Snakemake's own files lie there."""
-    project = Project(tmp_path / "the project")
-    own = tmp_path / "my own"
-    command = (
-        f'"$PYTHON" scripts/study.py --config config/tiny.yaml --cores 1 -- dissipation --directory {shlex.quote(str(own))}'
-    )
-    done = foreign(
-        project, f"mount --bind . .; mount -o remount,bind,ro . ; cd .; cd {shlex.quote(str(project.folder))}; {command}"
-    )
+    (tmp_path / "the project").mkdir()
+    project, own = Project(tmp_path / "the project"), tmp_path / "my own"
+    target = "results/tiny/data/systems/ou.parquet"
+    done = foreign(project, f"{READ_ONLY}; {RUN} {target} --directory {shlex.quote(str(own))}")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (own / "results/tiny/tables/dissipation.parquet").exists() and (own / ".snakemake").exists()
+    assert (own / target).exists() and (own / ".snakemake").exists()
     assert not (project.folder / "results").exists()
 
 
 def test_a_read_only_project_without_a_folder_says_what_to_do(tmp_path):
-    project = Project(tmp_path)
-    command = '"$PYTHON" scripts/study.py --config config/tiny.yaml --cores 1 -- dissipation'
-    done = foreign(project, f"mount --bind . .; mount -o remount,bind,ro . ; cd {shlex.quote(str(project.folder))}; {command}")
+    done = foreign(Project(tmp_path), f"{READ_ONLY}; {RUN} dissipation")
     lines = [line for line in done.stderr.splitlines() if "read-only" in line]
     assert done.returncode == 2 and len(lines) == 1 and "--directory" in lines[0], done.stdout + done.stderr
     assert "Traceback" not in done.stderr
@@ -159,7 +156,7 @@ def test_a_full_disk_is_one_line_and_the_study_goes_on_when_there_is_room(study,
     project = Project(tmp_path)
     (tmp_path / "results").mkdir()
     shutil.copy(study.folder / "config/tiny.yaml", tmp_path / "config/tiny.yaml")
-    run = '"$PYTHON" scripts/study.py --config config/tiny.yaml --cores 1 -- results/tiny/data/systems/vdp.parquet'
+    run = f"{RUN} results/tiny/data/systems/vdp.parquet"
     script = (
         f"mount -t tmpfs -o size=500k tmpfs results; {run} >first.txt 2>&1 && exit 7; find results -name '*.part*' >left.txt; "
         f"mount -o remount,size=50m results; {run} >second.txt 2>&1; ls -l results/tiny/data/systems >made.txt"

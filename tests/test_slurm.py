@@ -3,7 +3,6 @@
 tests/cluster runs studies on a real Slurm.
 """
 
-import os
 import re
 import subprocess
 import sys
@@ -171,6 +170,11 @@ def test_both_profiles_judge_reruns_alike():
     local, cluster = (yaml.safe_load((ROOT / f"config/profiles/{name}/config.yaml").read_text()) for name in ("local", "slurm"))
     for key in ("rerun-incomplete", "rerun-triggers", "max-checksum-file-size"):
         assert local[key] == cluster[key]
+
+
+def test_a_cluster_would_rerun_nothing_of_a_study_made_here(study):
+    assert study.planned("--profile", "config/profiles/slurm") == set()
+    assert "Nothing to be done" in study.study("-n", "--profile", "config/profiles/slurm").stderr
 
 
 # ---------------------------------------------------------------- two copies of one job

@@ -42,8 +42,7 @@ class OnSlurm(Project):
         super().__init__(folder)
         profile = yaml.safe_load((folder / "config/profiles/slurm/config.yaml").read_text())
         profile |= QUICK
-        profile["default-resources"] |= {"slurm_account": "lab"}
-        profile["set-resources"] = rules
+        profile |= {"set-resources": rules} if rules else {}
         (folder / "quick").mkdir()
         (folder / "quick/config.yaml").write_text(yaml.safe_dump(profile))
 

@@ -59,6 +59,7 @@ AccountingStorageHost=127.0.0.1
 AccountingStoragePort={slurmdbd}
 AccountingStoragePass={munge}
 AccountingStorageTRES=gres/gpu
+AccountingStoreFlags=job_comment
 AccountingStorageEnforce=associations
 NodeName=localhost NodeAddr=127.0.0.1 Port={slurmd} CPUs={cpus} CoresPerSocket={cpus} RealMemory={memory} Gres=gpu:fake:{gpus}
 PartitionName=cpu Nodes=localhost Default=YES DefMemPerCPU=500 DefaultTime=10 MaxTime=60 State=UP
@@ -125,9 +126,10 @@ class Cluster:
 
     def stop(self) -> None:
         """End all jobs, then all daemons."""
-        with contextlib.suppress(subprocess.SubprocessError, TimeoutError, OSError):
-            self.ask("scancel", "--user=root")
-            self._wait("end of all jobs", lambda: not self.ask("squeue", "-h"))
+        if self._pid("slurmctld"):
+            with contextlib.suppress(subprocess.SubprocessError, TimeoutError):
+                self.ask("scancel", "--user=root")
+                self._wait("end of all jobs", lambda: not self.ask("squeue", "-h"))
         for name in ("slurmd", "slurmctld", "slurmdbd", "mariadbd", "munged"):
             self.down(name)
         for name in ("slurm.conf", "gres.conf", "slurmdbd.conf"):
@@ -158,11 +160,6 @@ class Cluster:
         """Jobs by id and their comment, which names the rule."""
         lines = self.ask("squeue", "-h", "-t", states, "-o", "%i|%k").splitlines()
         return dict(line.split("|", 1) for line in lines)
-
-    def resume(self) -> None:
-        """Put the node back to work after it was lost."""
-        subprocess.run(["scontrol", "update", "NodeName=localhost", "State=RESUME"], capture_output=True)
-        self._wait("node", self._answers["slurmd"])
 
     def _folders(self) -> None:
         for part in (
@@ -199,8 +196,8 @@ class Cluster:
         SYSTEM.mkdir(exist_ok=True)
         for file in conf.iterdir():
             place = SYSTEM / file.name
-            if place.exists() and not place.is_symlink():
-                raise Unavailable(f"{place} belongs to another Slurm")
+            if place.exists() and not place.samefile(file):
+                raise Unavailable(f"{place.resolve()} belongs to another Slurm")
             place.unlink(missing_ok=True)
             place.symlink_to(file)
         key = self.folder / "state/munge/key"
