@@ -91,25 +91,26 @@ def settle(name: str, needed: bool, pause: float = 10.0) -> None:
     """
     if not shutil.which("squeue"):
         return
+    seconds = 60 if needed else 10
     try:
-        waiting, running = _left(name)
+        waiting, running = _left(name, seconds)
         if waiting:
             print(f"cancelling jobs of an earlier run that wait in the queue: {_listed(waiting)}", file=sys.stderr)
             _ask("scancel", *waiting)
         if running:
             stop = f"`scancel {' '.join(running)}` ends them, and they go on from there"
             print(f"waiting for jobs of an earlier run that still run: {_listed(running)}; {stop}", file=sys.stderr)
-        while any(_left(name)):
+        while any(_left(name, seconds)):
             time.sleep(pause)
     except Problem:
         if needed:
             raise
 
 
-def _left(name: str) -> tuple[dict[str, str], dict[str, str]]:
+def _left(name: str, seconds: float) -> tuple[dict[str, str], dict[str, str]]:
     """Jobs that wait and jobs that run, each with its rule by its id."""
     waiting, running = {}, {}
-    for line in _ask("squeue", "-h", "-u", getpass.getuser(), "-o", FIELDS).splitlines():
+    for line in _ask("squeue", "-h", "-u", getpass.getuser(), "-o", FIELDS, seconds=seconds).splitlines():
         job, state, job_name, rule, folder = line.split("|", 4)
         if job_name.rpartition("_")[0] == label(name) and os.path.realpath(folder) == os.path.realpath(Path.cwd()):
             (waiting if state == "PD" else running)[job] = rule
@@ -120,18 +121,18 @@ def _listed(jobs: dict[str, str]) -> str:
     return ", ".join(f"{job} ({rule})" for job, rule in jobs.items())
 
 
-def _ask(*command: str) -> str:
-    said, failed = _run(*command)
+def _ask(*command: str, seconds: float = 60) -> str:
+    said, failed = _run(*command, seconds=seconds)
     if failed:
         why = said.splitlines()[-1] if said else "no answer"
         raise Problem(f"{why}; jobs of an earlier run may still be queued: start again once Slurm answers")
     return said
 
 
-def _run(*command: str) -> tuple[str, bool]:
+def _run(*command: str, seconds: float = 60) -> tuple[str, bool]:
     """What a command prints (on failure its complaint), and whether it failed."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error), True
     return (done.stderr.strip() if done.returncode else done.stdout), done.returncode != 0
