@@ -13,7 +13,7 @@ import pytest
 from continuity import config as configuration
 from continuity import curves, marks, record, status
 from continuity.cli import main
-from continuity.study import RULES, Study
+from continuity.study import COMPACTED, DERIVED, RULES, Study
 
 JOB = "tables/forecast/model=s6/system=ou/rows.parquet"
 LOG = "logs/forecast_run/s6_ou.txt"
@@ -68,7 +68,7 @@ def test_before_anything_is_started_every_job_is_missing_and_no_time_is_known(tm
 
 def test_every_rule_belongs_to_a_stage():
     stages = {status.stage_of(rule) for rule in RULES}
-    assert stages <= {*configuration.load(), "gap", "report", "time_to_target"}, "named as its section of the configuration"
+    assert stages <= {*configuration.load(), *DERIVED, *COMPACTED, "report"}, "named as its section of the configuration or its table"
 
 
 def test_a_finished_study_is_complete(made):
@@ -81,8 +81,10 @@ def test_another_setting_makes_its_jobs_stale_and_what_is_joined_from_them(made)
     other = Study(invented.settings(made.root.parent, forecast={"context": 31}))
     found = status.look(record.Record(other, "other.yaml", Path.cwd()))
     stale = {job.rule for job in found.open if job.state == "stale"}
-    assert stale == {"forecast_run", "forecast", "runs", "claims", "figures", "catalog", "report"}
-    assert {job.keys["model"] for job in found.open if job.rule == "forecast_run"} == {"s4d", "s6", "persistence", "ridge"}
+    last = {"runs", "claims", "figures", "catalog", "provenance", "report"}
+    assert stale == {f"{name}{run}" for name in ("forecast", "forecast_search", "crossed") for run in ("", "_run")} | last
+    models = {job.keys["model"] for job in found.open if job.rule == "forecast_run"}
+    assert models == {"s4d", "s6", "persistence", "ridge", "mlp"}
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 torn"])
