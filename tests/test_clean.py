@@ -39,7 +39,7 @@ def test_a_finished_study_has_no_leftovers(made):
 
 def test_models_that_are_no_longer_named_leave_their_runs(made):
     kept = named_by(made, **FEWER)
-    names = {"tables/forecast/model=s6", "tables/convergence/model=s6"}
+    names = {"tables/forecast/model=s6", "tables/forecast_search/model=s6", "tables/convergence/model=s6"}
     assert listed(kept) == names
     assert all(leftover.bytes > 0 for leftover in clean.find(kept))
 
@@ -110,7 +110,8 @@ def test_removing_touches_nothing_else(made, tmp_path):
     before = everything(made.root)
     clean.remove(named_by(made, **FEWER))
     gone = before - everything(made.root)
-    assert {path.parts[1:3] for path in gone} == {("forecast", "model=s6"), ("convergence", "model=s6")}
+    assert {path.parts[1] for path in gone} == {"forecast", "forecast_search", "convergence"}
+    assert {path.parts[2] for path in gone} == {"model=s6"}
     assert (outside / "mine.parquet").read_text() == "mine" and not (made.root / "tables/forecast/model=gone").exists()
 
 
