@@ -174,7 +174,8 @@ def test_both_profiles_judge_reruns_alike():
 
 def test_a_cluster_would_rerun_nothing_of_a_study_made_here(study):
     assert study.planned("--profile", "config/profiles/slurm") == set()
-    assert "Nothing to be done" in study.study("-n", "--profile", "config/profiles/slurm").stderr
+    done = study.study("-n", "--profile", "config/profiles/slurm")
+    assert "Nothing to be done" in done.stdout + done.stderr
 
 
 # ---------------------------------------------------------------- two copies of one job
