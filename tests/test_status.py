@@ -68,7 +68,9 @@ def test_before_anything_is_started_every_job_is_missing_and_no_time_is_known(tm
 
 def test_every_rule_belongs_to_a_stage():
     stages = {status.stage_of(rule) for rule in RULES}
-    assert stages <= {*configuration.load(), *DERIVED, *COMPACTED, "report"}, "named as its section of the configuration or its table"
+    assert stages <= {*configuration.load(), *DERIVED, *COMPACTED, "report"}, (
+        "named as its section of the configuration or table"
+    )
 
 
 def test_a_finished_study_is_complete(made):
