@@ -86,8 +86,7 @@ onstart:
     if workflow.is_main_process and on_slurm():
         sent = [job for job in workflow.dag.needrun_jobs() if not job.is_local]
         with studies.exits():
-            slurm.check(job.resources for job in sent)
-        allowed = slurm.longest()
+            allowed = slurm.check(job.resources for job in sent)
         for job in sent:
             partition = job.resources.get("slurm_partition")
             LONGEST[job.rule.name] = allowed.get(partition, inf)

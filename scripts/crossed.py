@@ -4,18 +4,14 @@ from functools import lru_cache
 from itertools import product
 
 from continuity import forecast, search, stage, trajectories
-from continuity.training import device_of, one_thread
+from continuity.training import one_thread
 
 
 def work(job: stage.Job) -> None:
     one_thread()
     cfg = job.cfg
     states = trajectories.read(job.inputs["states"])
-    trains = "network" in cfg
-    device = device_of(cfg["device"]) if trains else "cpu"
-    shared = {name: value for name, value in cfg.items() if name not in ("etas", "seeds")}
-    if trains:
-        shared["training"] = search.searched(cfg["training"], job.listed)
+    shared, device, epochs, unit = search.shared(cfg, ("etas", "seeds"), job.listed)
     grid = product(cfg["etas"], cfg["etas"], cfg.get("seeds", [0]))
     cells = [{"eta": eta, "eta_target": target, "seed": seed} for eta, target, seed in grid if eta != target]
 
@@ -28,11 +24,8 @@ def work(job: stage.Job) -> None:
         row, backend = forecast.run(data, shared, device, cfg["readout"], keys["seed"], checkpoint, tell)
         return [row | {"system": cfg["system"], "eta_target": float(keys["eta_target"])}], backend
 
-    epochs = cfg["training"]["epochs"] if trains else 1
-    job.runs(
-        "crossed", [(keys, shared | keys) for keys in cells], one, device, epochs, "epochs" if trains else "baselines",
-        reads=lambda keys: [job.inputs["states"]],
-    )  # fmt: skip
+    runs = [(keys, shared | keys) for keys in cells]
+    job.runs("crossed", runs, one, device, epochs, unit, reads=lambda keys: [job.inputs["states"]])
 
 
 if __name__ == "__main__":

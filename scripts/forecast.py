@@ -4,7 +4,7 @@ from functools import lru_cache
 from itertools import product
 
 from continuity import forecast, search, stage, trajectories
-from continuity.training import device_of, one_thread
+from continuity.training import one_thread
 
 KEYS = ("eta", "construction", "horizon", "readout", "seed")
 
@@ -13,12 +13,8 @@ def work(job: stage.Job) -> None:
     one_thread()
     cfg = job.cfg
     states = trajectories.read(job.inputs["states"])
-    trains = "network" in cfg
-    device = device_of(cfg["device"]) if trains else "cpu"
     lists = ("etas", "constructions", "horizons", "readouts", "seeds")
-    shared = {name: value for name, value in cfg.items() if name not in lists}
-    if trains:
-        shared["training"] = search.searched(cfg["training"], job.listed)
+    shared, device, epochs, unit = search.shared(cfg, lists, job.listed)
     grid = product(cfg["etas"], cfg["constructions"], cfg["horizons"], cfg.get("readouts", ["last"]), cfg.get("seeds", [0]))
     cells = [(keys, shared | keys) for keys in (dict(zip(KEYS, values, strict=True)) for values in grid)]
 
@@ -31,8 +27,6 @@ def work(job: stage.Job) -> None:
         row, backend = forecast.run(data, shared, device, keys["readout"], keys["seed"], checkpoint, tell)
         return [row | {"system": cfg["system"]}], backend
 
-    epochs = cfg["training"]["epochs"] if trains else 1
-    unit = "epochs" if trains else "baselines"
     # A run depends on the rate that the search chose, not on how it was found.
     job.runs("forecast", cells, one, device, epochs, unit, reads=lambda keys: [job.inputs["states"]])
 

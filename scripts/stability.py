@@ -1,10 +1,9 @@
 """Train one forecaster on one set, by horizon, storage and seed; measure its memory, also on perturbed input."""
 
 from functools import lru_cache
-from itertools import product
 from pathlib import Path
 
-from continuity import series, stability, stage, tables
+from continuity import series, stability, stage, tables, variants
 from continuity.problems import Problem
 from continuity.runs import folder
 from continuity.tasks.files import InputProblem
@@ -16,7 +15,7 @@ LISTS = ("horizons", "storages", "router_weights", "seeds")
 
 def work(job: stage.Job) -> None:
     one_thread()
-    cfg, place = resolved(job.cfg), Path(job.outputs["rows"]).parent
+    cfg, place = variants.resolved(job.cfg), Path(job.outputs["rows"]).parent
     dataset, host = cfg["dataset"], cfg["host"]
     budget = Budget(**cfg["training"])
     plan = stability.Plan(host, budget, cfg["penalty"], cfg["measure"]["beta"], device_of(cfg["device"]))
@@ -27,7 +26,7 @@ def work(job: stage.Job) -> None:
         return guarded(series.windows, loaded, cfg["input_length"], horizon, cfg["strides"])
 
     def one(keys, checkpoint, tell):
-        variant = stability.Variant(*(keys[name] for name in ("storage", "weight", "beta", "router_weight")))
+        variant = variants.Variant(*(keys[name] for name in ("storage", "weight", "beta", "router_weight")))
         named = {"dataset": dataset["name"], "horizon": keys["horizon"], "seed": keys["seed"]}
         fitted = stability.fit(data(keys["horizon"]), plan, variant, named, checkpoint, tell)
         rows = [stability.row(fitted, cfg["measure"]["windows"])]
@@ -35,29 +34,14 @@ def work(job: stage.Job) -> None:
         return rows, stability.backend(fitted.host)
 
     shared = {name: value for name, value in cfg.items() if name not in LISTS}
-    cells = [keys | {"horizon": horizon} for horizon in cfg["horizons"] for keys in variants(cfg, plan, data(horizon))]
+    cells = []
+    for horizon in cfg["horizons"]:
+        host_traits = stability.traits(plan.build(data(horizon), variants.Variant()))
+        cells += [keys | {"horizon": horizon} for keys in variants.keys(cfg, host_traits)]
     runs = [(keys, shared | keys) for keys in cells]
     job.runs("stability", runs, one, plan.device, plan.budget.epochs, "epochs", beside=(ROBUSTNESS,))
     kept = [folder(place, keys) / ROBUSTNESS for keys in cells]
     job.write("robustness", [row for path in kept for row in tables.read(path).to_pylist()], "robustness")
-
-
-def resolved(cfg: dict) -> dict:
-    """The settings of a job, with what its host and its set change in storages, router weights, training and options."""
-    dataset, host = dict(cfg["dataset"]), dict(cfg["host"])
-    changed = {name: host.pop(name) for name in ("storages", "router_weights") if name in host}
-    training = cfg["training"] | host.pop("training", {}) | dataset.pop("training", {})
-    host["options"] = host.get("options", {}) | dataset.pop("options", {}).get(host["name"], {})
-    return cfg | changed | {"dataset": dataset, "host": host, "training": training}
-
-
-def variants(cfg: dict, plan: stability.Plan, data: dict) -> list[dict]:
-    """Keys of the runs of one horizon: all variants where the host has a memory, else one; one seed where nothing is drawn."""
-    found = stability.variants(cfg["storages"], cfg["router_weights"])
-    kind = stability.traits(plan.build(data, stability.Variant()))
-    found = [variant for variant in found if kind.suits(variant)] or [stability.Variant()]
-    seeds = cfg["seeds"] if kind.trained else cfg["seeds"][:1]
-    return [vars(variant) | {"seed": seed} for variant, seed in product(found, seeds)]
 
 
 def guarded(function, *arguments):

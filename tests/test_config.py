@@ -65,6 +65,8 @@ def problems(found):
         ("forecast.search.rates", [0.01, 0.01], ["forecast.search.rates: 0.01 is listed twice"]),
         ("forecast.crossed.models", ["s4"], ["forecast.crossed.models: s4 is not in forecast.models or baselines"]),
         ("latents.encoders", ["row"], ["did you mean raw"]),
+        ("stability.storages", [{"name": "identity"}], ["stability.storages: identity: needs `weights` above 0"]),
+        ("stability.hosts.0.storages", [{"name": "diagonal", "weights": [0]}], ["diagonal: needs `weights` above 0"]),
         ("tasks.list.0.name", "smist", ["did you mean smnist"]),
         ("tasks.list.2.kind", "smist", ["smnist14 of kind smist is not a known task", "did you mean smnist"]),
         ("curriculum.tasks", ["smnist15"], ["curriculum.tasks: smnist15 is not in tasks.list; did you mean smnist14"]),

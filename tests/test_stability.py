@@ -25,10 +25,10 @@ from continuity.stability import (
     perturbed,
     row,
     traits,
-    variants,
 )
 from continuity.study import SCRIPTS
 from continuity.training import Budget
+from continuity.variants import variants
 from scipy import stats
 
 BUDGET = Budget(epochs=3, batch=8, lr=0.01, layer_lr=0.01, weight_decay=0.0, warmup=0.1, clip=1.0)

@@ -180,6 +180,7 @@ def _combinations(config: dict) -> Iterable[str]:
     yield from _sizes(config)
     yield from _forecasts(config)
     yield from _lengths(config)
+    yield from _storages(config)
 
 
 def _names(config: dict) -> Iterable[str]:
@@ -216,7 +217,7 @@ def _names(config: dict) -> Iterable[str]:
         if "layer" in model and model["layer"] not in known_layers():
             yield f"models[{index}].layer: {model['layer']} is not a layer; {_nearest(model['layer'], known_layers())}"
     for index, task in enumerate(config["tasks"]["list"]):
-        kind, of = task.get("kind", task["name"]), f" of kind {task['kind']}" if "kind" in task else ""
+        kind, of = kind_of(task), f" of kind {task['kind']}" if "kind" in task else ""
         if "path" not in task and kind not in known_tasks():
             near = _nearest(kind, known_tasks())
             yield f"tasks.list[{index}]: {task['name']}{of} is not a known task and gives no path; {near}"
@@ -264,6 +265,23 @@ def _forecasts(config: dict) -> Iterable[str]:
     for model in config["models"]:
         if model["name"] in BASELINES:
             yield f"models: {model['name']} is the name of a baseline; choose another"
+
+
+def _storages(config: dict) -> Iterable[str]:
+    """What is wrong with the storages of the stability stage, or with those of one host."""
+    from continuity.variants import variants
+
+    part = config["stability"]
+    for entry in (part, *part["hosts"]):
+        try:
+            variants(entry.get("storages", []))
+        except Problem as error:
+            yield from error.problems
+
+
+def kind_of(task: dict) -> str:
+    """What kind of task an entry of tasks.list is: its own name where it does not say."""
+    return task.get("kind", task["name"])
 
 
 def curriculum_tasks(config: dict) -> list[str]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 
+from continuity import variants
+from continuity.config import kind_of
 from continuity.sizes import Amount, Sizes
 from continuity.stages import plan_of
 
@@ -18,7 +20,6 @@ WORD = 4
 """Bytes of a float32."""
 SELECTIVE = ("mamba", "sst")
 UNTRAINED = ("persistence", "last_season")
-BASELINES = ("persistence", "ridge")
 
 
 @functools.cache
@@ -159,31 +160,11 @@ def methods(model: dict, wanted: list[str]) -> list[str]:
     return [options["discretization"]] if "discretization" in options else [method for method in wanted if method in has]
 
 
-def stability_settings(cfg: dict) -> dict:
-    """A job's settings with what its host and its set change."""
-    dataset, host = dict(cfg["dataset"]), dict(cfg["host"])
-    changed = {name: host.pop(name) for name in ("storages", "router_weights") if name in host}
-    budget = cfg["training"] | host.pop("training", {}) | dataset.pop("training", {})
-    host["options"] = host.get("options", {}) | dataset.pop("options", {}).get(host["name"], {})
-    return cfg | changed | {"dataset": dataset, "host": host, "training": budget}
-
-
 def _stability_runs(cfg: dict) -> list[dict]:
-    cfg = stability_settings(cfg)
+    cfg = variants.resolved(cfg)
     kind, layer = cfg["host"]["host"], cfg["host"]["options"].get("layer", "mamba")
-    selective, routed = kind in SELECTIVE and layer in ("mamba", "s6"), kind == "sst"
-    variants = []
-    for entry in cfg["storages"]:
-        plain = entry["name"] in ("none", "certified")
-        weights = [0] if plain else entry["weights"]
-        betas = [0] if plain else entry.get("betas", [0])
-        for weight, beta, router in product(weights, betas, cfg["router_weights"]):
-            if (selective or entry["name"] == "none") and (routed or not router):
-                variants.append({"storage": entry["name"], "weight": weight, "beta": beta, "router_weight": router})
-    variants = variants or [{"storage": "none", "weight": 0, "beta": 0, "router_weight": 0}]
-    seeds = cfg["seeds"][:1] if kind in UNTRAINED else cfg["seeds"]
-    grid = product(cfg["horizons"], variants, seeds)
-    return [cfg | variant | {"horizon": horizon, "seed": seed} for horizon, variant, seed in grid]
+    host = variants.Traits(kind not in UNTRAINED, kind in SELECTIVE and layer in ("mamba", "s6"), kind == "sst")
+    return [cfg | keys | {"horizon": horizon} for horizon in cfg["horizons"] for keys in variants.keys(cfg, host)]
 
 
 LISTS: dict[str, Callable[[dict], list[dict]]] = {
@@ -228,9 +209,8 @@ def _systems(cfg: dict, sizes: Sizes) -> Cost:
 
 
 def _tasks(cfg: dict, sizes: Sizes) -> Cost:
-    name = cfg["task"]["name"]
-    known, amount = constants()["tasks"], sizes.task(name)
-    price = known.get(cfg["task"].get("kind", name), known["user"])
+    known, amount = constants()["tasks"], sizes.task(cfg["task"]["name"])
+    price = known.get(kind_of(cfg["task"]), known["user"])
     return Cost(price["seconds"], price["each"] * amount.total, host_bytes=3 * amount.total * amount.length * WORD,
                 known=amount.known)  # fmt: skip
 

@@ -121,11 +121,10 @@ class Estimate:
 
 
 class Planner:
-    """Estimates of the jobs of a study. `device`: where its training runs, cpu or cuda."""
+    """Estimates of the jobs of a study. `device`: where its training runs, cpu or cuda; `known`: speeds by device."""
 
-    def __init__(self, study: Study, device: str = "cpu", known: dict[str, Speeds] | None = None):
-        self.study, self.device, self.sizes = study, device, Sizes(study.config)
-        self.speeds = known or {name: speeds(study.config["results"], name) for name in {"cpu", device}}
+    def __init__(self, study: Study, device: str, known: dict[str, Speeds]):
+        self.study, self.device, self.speeds, self.sizes = study, device, known, Sizes(study.config)
         self._asked: dict = {}
 
     def estimate(self, job: Job) -> Estimate:
@@ -292,9 +291,12 @@ def device_of(setting: str) -> str:
     return "cuda" if setting == "cuda" or setting == "auto" and Path("/proc/driver/nvidia/version").exists() else "cpu"
 
 
+def planner_of(study: Study, device: str, results: Path | str | None = None) -> Planner:
+    """A planner that has learned from the studies in `results`, by default the folder of the study's own."""
+    return Planner(study, device, {name: speeds(results or study.config["results"], name) for name in {"cpu", device}})
+
+
 def plan(study: Study, device: str | None = None, results: Path | str | None = None) -> Plan:
     """The plan of a study; `device` and `results` (a folder of earlier studies) in place of the configuration's."""
-    device = device or device_of(study.config["resources"]["device"])
-    known = {name: speeds(results or study.config["results"], name) for name in {"cpu", device}}
-    planner = Planner(study, device, known)
-    return Plan(study, device, planner.jobs, known)
+    planner = planner_of(study, device or device_of(study.config["resources"]["device"]), results)
+    return Plan(study, planner.device, planner.jobs, planner.speeds)

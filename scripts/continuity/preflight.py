@@ -46,7 +46,7 @@ def _stages(study: Study) -> dict[str, dict]:
 
 
 def _is_users(task: dict) -> bool:
-    return task.get("kind", task["name"]) not in configuration.known_tasks()
+    return configuration.kind_of(task) not in configuration.known_tasks()
 
 
 def _stride(study: Study, task: str) -> int:

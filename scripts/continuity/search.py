@@ -10,7 +10,7 @@ from continuity import tables
 from continuity.forecast import Cell, Plan, fit
 from continuity.models import backend
 from continuity.problems import Problem
-from continuity.training import seed_everything
+from continuity.training import device_of, seed_everything
 
 
 def at_rate(training: dict, lr: float) -> dict:
@@ -46,6 +46,17 @@ def choose(rows: Iterable[dict]) -> list[dict]:
         mean = means[row["lr"]]
         row |= {"mean": mean if mean < math.inf else None, "chosen": row["lr"] == best}
     return rows
+
+
+def shared(cfg: dict, lists: Iterable[str], files: Iterable[Path | str]) -> tuple[dict, str, int, str]:
+    """Of a job of forecasts: settings that all its runs share, device, and units of progress a run with their name.
+
+    lists: settings that the runs differ in. Where the model is trained, it is at the rate that a search chose (`searched`).
+    """
+    found = {name: value for name, value in cfg.items() if name not in lists}
+    if "network" not in cfg:
+        return found, "cpu", 1, "baselines"
+    return found | {"training": searched(cfg["training"], files)}, device_of(cfg["device"]), cfg["training"]["epochs"], "epochs"
 
 
 def searched(training: dict, files: Iterable[Path | str]) -> dict:

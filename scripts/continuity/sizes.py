@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from continuity.config import kind_of
+
 SPLITS = ("train", "validation", "test")
 TASKS = {
     "smnist": ((4000, 500, 500), 784),
@@ -62,7 +64,7 @@ class Sizes:
     def task(self, name: str) -> Amount:
         """Sequences of a labelled task."""
         entry = next(task for task in self.config["tasks"]["list"] if task["name"] == name)
-        kind = entry.get("kind", name)
+        kind = kind_of(entry)
         if kind not in TASKS:
             return self._file(entry)
         counts, length = TASKS[kind]

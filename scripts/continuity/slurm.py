@@ -32,8 +32,11 @@ def present() -> None:
         raise Problem(f"executor slurm: no {', '.join(absent)} on the PATH; {where}")
 
 
-def check(jobs: Iterable[Mapping]) -> None:
-    """Raise a Problem where Slurm would refuse jobs with these resources, one line an account, partition and GPU or none."""
+def check(jobs: Iterable[Mapping]) -> dict[str | None, float]:
+    """Minutes that each partition allows a job (`longest`); a Problem where Slurm would refuse jobs with these resources.
+
+    One line an account, partition and GPU or none.
+    """
     problems, limits = [], longest()
     for kind, needs in _kinds(jobs).items():
         account, partition, gpu = kind
@@ -48,6 +51,7 @@ def check(jobs: Iterable[Mapping]) -> None:
             problems.append(f"{asked}: the partition allows {most} minutes; set resources.minutes to at most that")
     if problems:
         raise Problem(problems)
+    return limits
 
 
 def _kinds(jobs: Iterable[Mapping]) -> dict[tuple, dict]:

@@ -28,43 +28,13 @@ from continuity.problems import Problem
 from continuity.regularizer import DissipationRegularizer, state_norm
 from continuity.series import Windows
 from continuity.training import Budget, Outcome, Trainer, parameters, seed_everything
+from continuity.variants import Traits, Variant
 
-STORAGES = ("none", "identity", "diagonal", "certified")
 WHERE = ("before", "after")
 """Whether a perturbation meets the input before or after the host's instance normalisation."""
 CERTIFIED = {"mamba": CertifiedMamba, "s6": Certified}
 """The certified form of a selective layer; both draw the same initial weights."""
 MEASURED = ("violation", "violation_scaled", "violating_share")
-
-
-@dataclass(frozen=True)
-class Variant:
-    """What is done about the memory: its storage, weight and beta of the penalty, weight of the router's penalty."""
-
-    storage: str = "none"
-    weight: float = 0.0
-    beta: float = 0.0
-    router_weight: float = 0.0
-
-
-def variants(storages: list[Mapping], router_weights: tuple[float, ...] = (0.0,)) -> list[Variant]:
-    """The variants of config entries {name, weights, betas}: every combination; weights for identity and diagonal only.
-
-    Raises Problem for an unknown storage, or a penalty without a positive weight.
-    """
-    found, problems = [], []
-    for entry in storages:
-        name, weights, betas = entry["name"], entry.get("weights", [0.0]), entry.get("betas", [0.0])
-        if name not in STORAGES:
-            problems.append(f"stability.storages: {name}: choose one of {', '.join(STORAGES)}")
-        elif name in ("none", "certified"):
-            weights, betas = [0.0], [0.0]
-        elif min(weights) <= 0:
-            problems.append(f"stability.storages: {name}: needs `weights` above 0; weight 0 is storage none")
-        found += [Variant(name, *values) for values in product(weights, betas, router_weights)]
-    if problems:
-        raise Problem(problems)
-    return found
 
 
 @dataclass(frozen=True)
@@ -114,19 +84,6 @@ class Plan:
             options["layer"] = f"{CERTIFIED[layer].__module__}:{CERTIFIED[layer].__name__}"
             options["layer_options"] = options.get("layer_options", {}) | supply
         return options
-
-
-@dataclass(frozen=True)
-class Traits:
-    """What a host has: parameters to train, selective layers whose memory is measured, a router between experts."""
-
-    trained: bool
-    selective: bool
-    routed: bool
-
-    def suits(self, variant: Variant) -> bool:
-        """Whether a variant means anything to such a host."""
-        return (self.selective or variant.storage == "none") and (self.routed or not variant.router_weight)
 
 
 def traits(host: Host) -> Traits:

@@ -122,7 +122,7 @@ def _forecast(study: "Study", keys: dict) -> dict:
     part = study.config["forecast"]
     names = ("constructions", "horizons", "context")
     mixtures = {"etas": study.config["mixtures"]["etas"], "mixture_seed": study.config["mixtures"]["seed"]}
-    if keys["model"] not in study.values["searched_model"]:
+    if keys["model"] not in study.forecasters:
         return {name: part[name] for name in names} | mixtures | keys | {"model": {"name": keys["model"]}}
     return _trained("forecast", *names, "readouts")(study, keys) | mixtures
 
@@ -143,7 +143,7 @@ def _forecast_search(study: "Study", keys: dict) -> dict:
 
 def _crossed(study: "Study", keys: dict) -> dict:
     cut = _primary(study) | {"etas": study.config["forecast"]["crossed"]["etas"]}
-    if keys["model"] not in study.values["searched_model"]:
+    if keys["model"] not in study.forecasters:
         return cut | keys | {"model": {"name": keys["model"]}}
     return _trained("forecast")(study, keys) | cut
 
@@ -214,7 +214,7 @@ def _layer_sources(study: "Study", keys: dict) -> list[Path]:
 def _task_sources(study: "Study", keys: dict) -> list[Path]:
     entry = _entry(study.config["tasks"]["list"], keys["task"])
     known = configuration.known_tasks()
-    kind = entry.get("kind", entry["name"])
+    kind = configuration.kind_of(entry)
     return [module_file(known[kind if kind in known else "user"].split(":")[0])]
 
 
@@ -412,6 +412,12 @@ class Study:
         return {"name": name} if name in TRAINED_BASELINES else self.model(name)
 
     @cached_property
+    def forecasters(self) -> list[str]:
+        """What the forecast trains: its models, and the baselines that are trained as they are."""
+        part = self.config["forecast"]
+        return part["models"] + [name for name in part["baselines"] if name in TRAINED_BASELINES]
+
+    @cached_property
     def values(self) -> dict[str, list[str]]:
         """What each wildcard ranges over."""
         part = self.config
@@ -422,8 +428,7 @@ class Study:
             "encoder": part["latents"]["encoders"],
             "benchmark_model": part["benchmark"]["models"] + part["benchmark"]["baselines"],
             "forecast_model": part["forecast"]["models"] + part["forecast"]["baselines"],
-            "searched_model": part["forecast"]["models"]
-            + [name for name in part["forecast"]["baselines"] if name in TRAINED_BASELINES],
+            "searched_model": self.forecasters if part["forecast"]["search"] else [],
             "crossed_model": (part["forecast"]["crossed"] or {}).get("models", []),
             "crossed_system": (part["forecast"]["crossed"] or {}).get("systems", []),
             "convergence_model": part["convergence"]["models"],
@@ -437,8 +442,6 @@ class Study:
 
     def jobs(self, rule: str) -> list[Job]:
         """Every job of a rule, in a fixed order."""
-        if rule == "forecast_search_run" and not self.config["forecast"]["search"]:
-            return []
         names = self.wildcards(rule)
         keys = [{}]
         for name, source in zip(names, RULES[rule].over, strict=True):
@@ -480,8 +483,7 @@ class Study:
 
     def search(self, model: str) -> list[str]:
         """The run file of the search for a model's learning rate; none where none is searched for."""
-        found = {job.wildcards["model"]: self.path(job.output) for job in self.jobs("forecast_search_run")}
-        return [found[model]] if model in found else []
+        return [self.output("forecast_search_run").format(model=model)] if model in self.values["searched_model"] else []
 
     def search_states(self) -> list[str]:
         """Trajectories of the systems of the search, in its order."""
@@ -501,7 +503,7 @@ class Study:
 
     def measured(self) -> list[str]:
         """Result tables that claims and figures read."""
-        return [self.output(table) for table in (*COMPACTED, "gap", "alignment", "prediction", "time_to_target")]
+        return [self.output(table) for table in (*COMPACTED, *DERIVED) if table != "claims"]
 
     def tables(self) -> list[str]:
         """Every result table."""
@@ -588,9 +590,9 @@ class Study:
 
     @cached_property
     def _planner(self):
-        from continuity.planner import Planner
+        from continuity.planner import planner_of
 
-        return Planner(self, "cpu" if self.config["resources"]["device"] == "cpu" else "cuda")
+        return planner_of(self, "cpu" if self.config["resources"]["device"] == "cpu" else "cuda")
 
     def gpus(self, rule: str, keys: dict) -> int:
         """GPUs that one job of `rule` asks for: one where it trains on a device that may be a GPU."""
