@@ -151,7 +151,7 @@ def benchmark(rng: np.random.Generator) -> list[dict]:
     truth = {("smnist", "s4d"): 0.8, ("smnist", "s6"): 0.7, ("listops", "s4d"): 0.3, ("listops", "s6"): 0.35}
     return [
         {"task": task, "model": model, "seed": seed, "accuracy": accuracy + 0.01 * rng.standard_normal(), "epoch": 3,
-         "accuracy_validation": accuracy, "majority": 0.11, "parameters": 9000}
+         "accuracy_validation": accuracy, "majority": 0.11, "n_test": 500, "parameters": 9000}
         for ((task, model), accuracy), seed in itertools.product(truth.items(), SEEDS)
     ]  # fmt: skip
 

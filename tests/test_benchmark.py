@@ -79,6 +79,7 @@ def test_a_linear_map_of_all_values_tells_waves_apart_and_one_of_their_mean_cann
     rows = {name: benchmark.baseline(task(), name) for name in ("majority", "linear_pooled", "linear_flat")}
     assert rows["linear_flat"]["accuracy"] > 0.95 and rows["linear_flat"]["parameters"] == 2 * 33
     assert rows["majority"]["accuracy"] == rows["majority"]["majority"] == 0.5
+    assert {row["n_test"] for row in rows.values()} == {len(task().splits["test"])}
 
 
 def test_sequences_of_several_lengths_have_no_flat_baseline():

@@ -225,6 +225,38 @@ def test_a_diverged_run_leaves_its_model_without_a_gap_and_in_no_average(study, 
     assert connection.sql(cell).fetchall() == [(2, 1)]
 
 
+def test_the_smallest_difference_that_is_found_is_found_in_four_of_five_repetitions(tmp_path):
+    rng, spread, n_seeds = np.random.default_rng(11), 0.1, 3
+    made = synthetic.write(tmp_path)
+    for derived in ("gap", "alignment"):
+        tables.write(derived, [], made / f"{derived}.parquet")
+    cell = {"construction": "balanced", "readout": "last", "horizon": 16}
+    rows = [
+        cell | {"system": "vdp", "eta": eta, "model": model, "seed": seed, "rmse": math.exp(spread * rng.standard_normal())}
+        for eta in np.linspace(0, 1, 201) for model in ("a", "b") for seed in range(n_seeds)
+    ]  # fmt: skip
+    tables.write("forecast", rows, made / "forecast.parquet")
+    asked = "SELECT detectable, n_compared FROM power WHERE comparison LIKE 'error of two%'"
+    [(detectable, n_compared)] = catalog.open_tables(made).sql(asked).fetchall()
+    error = spread * math.sqrt(2 / n_seeds)
+    assert n_compared == 402 and stats.norm.sf(1.96 - detectable / error) == pytest.approx(0.8, abs=0.03)
+
+
+def test_an_accuracy_has_an_interval_over_test_sequences_and_over_seeds(tmp_path):
+    cell = {"task": "smnist", "majority": 0.1, "n_test": 400}
+    one = [cell | {"model": "one", "seed": 0, "accuracy": 0.7}, cell | {"model": "none", "seed": 0, "accuracy": 0.0}]
+    several = [cell | {"model": "three", "seed": seed, "accuracy": 0.7 + 0.1 * (seed - 1)} for seed in range(3)]
+    tables.write("benchmark", one + several, tmp_path / "benchmark.parquet")
+    found = {
+        row[0]: row[1:] for row in catalog.open_tables(tmp_path).sql("SELECT model, low, high FROM benchmark_cell").fetchall()
+    }
+    wilson = stats.binomtest(280, 400).proportion_ci(method="wilson")
+    assert found["one"] == pytest.approx((wilson.low, wilson.high), abs=0.002)
+    assert found["none"][0] == 0 and 0.005 < found["none"][1] < 0.02
+    half = stats.t.ppf(0.975, 2) * math.sqrt(0.1**2 / 3 + 0.7 * 0.3 / 400)
+    assert found["three"][1] - found["three"][0] == pytest.approx(2 * half, rel=0.01)
+
+
 def test_one_seed_leaves_the_gap_undefined(tmp_path):
     rows = [row for row in synthetic.forecast(np.random.default_rng(0), fail=False) if row["seed"] == 0]
     tables.write("forecast", rows, tmp_path / "forecast.parquet")

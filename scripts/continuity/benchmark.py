@@ -58,6 +58,7 @@ def baseline(task: Task, name: str, weights: Path | None = None) -> dict:
     What was fitted is saved to `weights`.
     """
     row = {"task": task.name, "model": name, "seed": 0, "majority": majority(task), "parameters": 0}
+    row["n_test"] = len(task.splits["test"])
     found, fitted = ({"accuracy": row["majority"]}, None) if name == "majority" else _linear(task, name)
     if weights is not None:
         kept = {} if fitted is None else {"weights": fitted.weights, "intercept": fitted.intercept}
@@ -102,6 +103,7 @@ def train(
         save({name: value.cpu() for name, value in built.state_dict().items()}, weights)
     row = {"task": task.name, "model": model["name"], "seed": seed, "epoch": outcome.best_epoch, "majority": majority(task)}
     row |= {"parameters": parameters(built), "d_model": sizes["d_model"], "status": outcome.status, "reason": outcome.reason}
+    row["n_test"] = len(task.splits["test"])
     if outcome.status == "ok":
         row["accuracy"] = 1 - error_rate(built, splits["test"], batch=budget.batch, device=device)
         row["accuracy_validation"] = 1 - outcome.best

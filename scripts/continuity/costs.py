@@ -42,9 +42,9 @@ class Cost:
     known: bool = True
 
     def seconds(self, device: str = "cpu") -> float:
-        """On the reference core, or on the assumed GPU."""
+        """On the reference core while others work beside it, or on the assumed GPU."""
         if device == "cpu":
-            return self.overhead + self.work + self.attention
+            return constants()["cpu"]["busy"] * (self.overhead + self.work + self.attention)
         gpu = constants()["cuda"]
         return self.overhead * gpu["update"] + self.work * gpu["work"] + self.attention * gpu["attention"]
 

@@ -18,6 +18,7 @@ from continuity.native import njit, over_batch
 
 CHUNK = 16
 _FAST = {"reassoc", "contract", "nsz"}
+_U = np.uintp
 
 
 def compiled(q) -> bool:
@@ -40,9 +41,9 @@ def delta_rule(q, k, v, erase, write, log_decay=None):
     """`chunked.delta_rule`, by the compiled loop where there is one."""
     if not compiled(q):
         return chunked.delta_rule(q, k, v, erase, write, log_decay)
-    decay = torch.ones_like(erase) if log_decay is None else torch.exp(log_decay)
+    decay = None if log_decay is None else torch.exp(log_decay).unsqueeze(-1)
     # S_i = a (I - e k k^T) S_(i-1): the erased part is read from the decayed state
-    return _scan(q, k, v, decay.unsqueeze(-1), erase, write, torch.zeros_like(erase))
+    return _scan(q, k, v, decay, erase, write, torch.zeros_like(erase))
 
 
 def channel_decayed_attention(q, k, v, log_decay):
@@ -54,124 +55,129 @@ def channel_decayed_attention(q, k, v, log_decay):
 
 
 @njit(fastmath=_FAST)
-def _read(S, q, k, v, a, e, w, r, x, recalled, out):
-    """x, recalled = R^T k and out (V,) of one step from the state S (K, V) before it; four rows at a time, K % 4 = 0.
+def _read(S, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out):
+    """x, recalled = R^T k and out of step t from the state S (K, V) before it; four rows at a time, K % 4 = 0.
 
-    e is None: nothing is erased, and recalled is left alone.
+    The arrays are whole, because a view made at each step would be counted in and out, and indices are unsigned, because
+    signed ones are tested for counting from the end: either costs as much as the arithmetic.
+    a is None: nothing decays; e is None: nothing is erased, and recalled is left alone.
     """
-    zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
+    b, h, t, hq, hk = _U(b), _U(h), _U(t), _U(hq), _U(hk)
+    K, V, zero = _U(S.shape[0]), _U(S.shape[1]), S.dtype.type(0)
     overlap = zero
-    for c in range(v.shape[0]):
-        out[c] = zero
+    for c in range(V):
+        out[b, h, t, c] = zero
         if e is not None:
-            recalled[c] = zero
-    for i in range(0, k.shape[0], 4):
-        overlap += k[i] * q[i] + k[i + 1] * q[i + 1] + k[i + 2] * q[i + 2] + k[i + 3] * q[i + 3]
-        a0, a1, a2, a3 = a[m * i], a[m * (i + 1)], a[m * (i + 2)], a[m * (i + 3)]
-        k0, k1, k2, k3 = a0 * k[i], a1 * k[i + 1], a2 * k[i + 2], a3 * k[i + 3]
-        q0, q1, q2, q3 = a0 * q[i], a1 * q[i + 1], a2 * q[i + 2], a3 * q[i + 3]
-        for c in range(v.shape[0]):
-            s0, s1, s2, s3 = S[i, c], S[i + 1, c], S[i + 2, c], S[i + 3, c]
-            out[c] += q0 * s0 + q1 * s1 + q2 * s2 + q3 * s3
-            if e is not None:
-                recalled[c] += k0 * s0 + k1 * s1 + k2 * s2 + k3 * s3
-    for c in range(v.shape[0]):
-        x[c] = w * v[c]
+            recalled[b, h, t, c] = zero
+    for i in range(_U(0), K, _U(4)):
+        i1, i2, i3 = i + _U(1), i + _U(2), i + _U(3)
+        k0, k1, k2, k3 = k[b, hk, t, i], k[b, hk, t, i1], k[b, hk, t, i2], k[b, hk, t, i3]
+        q0, q1, q2, q3 = q[b, hq, t, i], q[b, hq, t, i1], q[b, hq, t, i2], q[b, hq, t, i3]
+        overlap += k0 * q0 + k1 * q1 + k2 * q2 + k3 * q3
+        if a is not None:
+            m = _U(a.shape[3] > 1)
+            a0, a1, a2, a3 = a[b, h, t, m * i], a[b, h, t, m * i1], a[b, h, t, m * i2], a[b, h, t, m * i3]
+            k0, k1, k2, k3 = a0 * k0, a1 * k1, a2 * k2, a3 * k3
+            q0, q1, q2, q3 = a0 * q0, a1 * q1, a2 * q2, a3 * q3
+        for c in range(V):
+            out[b, h, t, c] += q0 * S[i, c] + q1 * S[i1, c] + q2 * S[i2, c] + q3 * S[i3, c]
         if e is not None:
-            x[c] -= e * recalled[c]
-        out[c] += overlap * (x[c] + r * v[c])
+            for c in range(V):
+                recalled[b, h, t, c] += k0 * S[i, c] + k1 * S[i1, c] + k2 * S[i2, c] + k3 * S[i3, c]
+    for c in range(V):
+        found = w[b, h, t] * v[b, h, t, c]
+        if e is not None:
+            found -= e[b, h, t] * recalled[b, h, t, c]
+        x[b, h, t, c] = found
+        out[b, h, t, c] += overlap * (found + r[b, h, t] * v[b, h, t, c])
 
 
 @njit(fastmath=_FAST)
-def _write(S, k, a, x, after):
-    """The state after the step, a S + k x^T, into another array: loops that write what they read are not vectorised."""
-    m = 1 if a.shape[0] > 1 else 0
-    for i in range(k.shape[0]):
-        ai, ki = a[m * i], k[i]
-        for c in range(x.shape[0]):
-            after[i, c] = ai * S[i, c] + ki * x[c]
+def _write(states, j, into, b, h, t, hk, k, a, x):
+    """states[into] = a S + k x^T, the state after step t, of S = states[j]; in place the loop would not be vectorised."""
+    b, h, t, hk, j, into = _U(b), _U(h), _U(t), _U(hk), _U(j), _U(into)
+    one = states.dtype.type(1)
+    for i in range(_U(states.shape[1])):
+        ai, ki = one if a is None else a[b, h, t, _U(a.shape[3] > 1) * i], k[b, hk, t, i]
+        for c in range(_U(states.shape[2])):
+            states[into, i, c] = ai * states[j, i, c] + ki * x[b, h, t, c]
 
 
 @njit(fastmath=_FAST)
 def _forward(first, last, q, k, v, a, e, w, r, kept, x, recalled, out):
-    S, after = np.empty((k.shape[3], v.shape[3]), v.dtype), np.empty((k.shape[3], v.shape[3]), v.dtype)
+    states = np.empty((2, k.shape[3], v.shape[3]), v.dtype)
+    even, odd = states[0], states[1]
     for b in range(first, last):
         for h in range(v.shape[1]):
             hq, hk = h % q.shape[1], h % k.shape[1]
-            S[:] = v.dtype.type(0)
+            even[:] = v.dtype.type(0)
             for t in range(v.shape[2]):
                 if t % CHUNK == 0:
-                    kept[b, h, t // CHUNK] = S
-                et = None if e is None else e[b, h, t]
-                _read(
-                    S,
-                    q[b, hq, t],
-                    k[b, hk, t],
-                    v[b, h, t],
-                    a[b, h, t],
-                    et,
-                    w[b, h, t],
-                    r[b, h, t],
-                    x[b, h, t],
-                    recalled[b, h, t],
-                    out[b, h, t],
-                )
-                _write(S, k[b, hk, t], a[b, h, t], x[b, h, t], after)
-                S, after = after, S
+                    kept[b, h, t // CHUNK] = even
+                if t % 2 == 0:
+                    _read(even, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out)
+                    _write(states, 0, 1, b, h, t, hk, k, a, x)
+                else:
+                    _read(odd, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out)
+                    _write(states, 1, 0, b, h, t, hk, k, a, x)
 
 
 @njit(fastmath=_FAST)
-def _retreat(G, S, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, scalars, dx):
-    """Gradients of one step. S (K, V) is the state before it; G, which is dL/dS_i, becomes dL/dS_(i-1).
+def _retreat(G, before, j, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, de, dw, dr, dx):
+    """Gradients of step t. before[j] (K, V) is the state before it; G, which is dL/dS_t, becomes dL/dS_(t-1).
 
-    e is None: nothing is erased; da is None: the decay needs no gradient.
+    a is None: nothing decays; e is None: nothing is erased; da is None: the decay needs no gradient.
     """
-    zero, m = S.dtype.type(0), 1 if a.shape[0] > 1 else 0
+    b, h, t, hq, hk, j = _U(b), _U(h), _U(t), _U(hq), _U(hk), _U(j)
+    K, V, zero, one = _U(G.shape[0]), _U(G.shape[1]), G.dtype.type(0), G.dtype.type(1)
     overlap, through = zero, zero
-    for c in range(v.shape[0]):
+    for c in range(V):
         dx[c] = zero
-        through += (x[c] + r * v[c]) * do[c]
-    for i in range(0, k.shape[0], 4):
-        k0, k1, k2, k3 = k[i], k[i + 1], k[i + 2], k[i + 3]
-        overlap += k0 * q[i] + k1 * q[i + 1] + k2 * q[i + 2] + k3 * q[i + 3]
-        for c in range(v.shape[0]):
-            dx[c] += k0 * G[i, c] + k1 * G[i + 1, c] + k2 * G[i + 2, c] + k3 * G[i + 3, c]
-    de, dw, dr = zero, zero, zero
-    for c in range(v.shape[0]):
-        dx[c] += overlap * do[c]
+        through += (x[b, h, t, c] + r[b, h, t] * v[b, h, t, c]) * do[b, h, t, c]
+    for i in range(_U(0), K, _U(4)):
+        i1, i2, i3 = i + _U(1), i + _U(2), i + _U(3)
+        k0, k1, k2, k3 = k[b, hk, t, i], k[b, hk, t, i1], k[b, hk, t, i2], k[b, hk, t, i3]
+        overlap += k0 * q[b, hq, t, i] + k1 * q[b, hq, t, i1] + k2 * q[b, hq, t, i2] + k3 * q[b, hq, t, i3]
+        for c in range(V):
+            dx[c] += k0 * G[i, c] + k1 * G[i1, c] + k2 * G[i2, c] + k3 * G[i3, c]
+    sum_e, sum_w, sum_r = zero, zero, zero
+    for c in range(V):
+        own = overlap * do[b, h, t, c]
+        d = dx[c] + own
+        sum_w += d * v[b, h, t, c]
+        sum_r += own * v[b, h, t, c]
+        dv[b, h, t, c] += w[b, h, t] * d + r[b, h, t] * own
         if e is not None:
-            de -= dx[c] * recalled[c]
-        dw += dx[c] * v[c]
-        dr += overlap * do[c] * v[c]
-        dv[c] += w * dx[c] + overlap * r * do[c]
-        if e is not None:
-            dx[c] *= e
-    scalars[0], scalars[1], scalars[2] = de, dw, dr
-    for i in range(k.shape[0]):
-        ai, ki, qi = a[m * i], k[i], q[i]
+            sum_e -= d * recalled[b, h, t, c]
+            d *= e[b, h, t]
+        dx[c] = d
+    if e is not None:
+        de[b, h, t] = sum_e
+    dw[b, h, t], dr[b, h, t] = sum_w, sum_r
+    for i in range(K):
+        ai, ki, qi = one if a is None else a[b, h, t, _U(a.shape[3] > 1) * i], k[b, hk, t, i], q[b, hq, t, i]
         sum_k, sum_q, sum_a = zero, zero, zero
-        for c in range(v.shape[0]):
-            g, R = G[i, c], ai * S[i, c]
-            sum_k += g * x[c]
-            sum_q += R * do[c]
-            g += qi * do[c]
+        for c in range(V):
+            g, R = G[i, c], ai * before[j, i, c]
+            sum_k += g * x[b, h, t, c]
+            sum_q += R * do[b, h, t, c]
+            g += qi * do[b, h, t, c]
             if e is not None:
                 sum_k -= R * dx[c]
                 g -= ki * dx[c]
             if da is not None:
-                sum_a += g * S[i, c]
+                sum_a += g * before[j, i, c]
             G[i, c] = ai * g
-        dk[i] += sum_k + qi * through
-        dq[i] += sum_q + ki * through
+        dk[b, hk, t, i] += sum_k + qi * through
+        dq[b, hq, t, i] += sum_q + ki * through
         if da is not None:
-            da[m * i] += sum_a
+            da[b, h, t, _U(da.shape[3] > 1) * i] += sum_a
 
 
 @njit(fastmath=_FAST)
 def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, dv, da, de, dw, dr):
     K, V, length = k.shape[3], v.shape[3], v.shape[2]
-    before, G = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype)
-    dx, scalars = np.empty(V, v.dtype), np.empty(3, v.dtype)
+    before, G, dx = np.empty((CHUNK, K, V), v.dtype), np.empty((K, V), v.dtype), np.empty(V, v.dtype)
     for b in range(first, last):
         for h in range(v.shape[1]):
             hq, hk = h % q.shape[1], h % k.shape[1]
@@ -180,44 +186,24 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, d
                 start, stop = chunk * CHUNK, min(length, (chunk + 1) * CHUNK)
                 before[0] = kept[b, h, chunk]
                 for t in range(start, stop - 1):
-                    _write(before[t - start], k[b, hk, t], a[b, h, t], x[b, h, t], before[t - start + 1])
+                    _write(before, t - start, t - start + 1, b, h, t, hk, k, a, x)
                 for t in range(stop - 1, start - 1, -1):
-                    et = None if e is None else e[b, h, t]
-                    dat = None if da is None else da[b, h, t]
                     _retreat(
-                        G,
-                        before[t - start],
-                        q[b, hq, t],
-                        k[b, hk, t],
-                        v[b, h, t],
-                        a[b, h, t],
-                        et,
-                        w[b, h, t],
-                        r[b, h, t],
-                        x[b, h, t],
-                        recalled[b, h, t],
-                        do[b, h, t],
-                        dq[b, hq, t],
-                        dk[b, hk, t],
-                        dv[b, h, t],
-                        dat,
-                        scalars,
-                        dx,
-                    )
-                    if de is not None:
-                        de[b, h, t] = scalars[0]
-                    dw[b, h, t], dr[b, h, t] = scalars[1], scalars[2]
+                        G, before, t - start, b, h, t, hq, hk,
+                        q, k, v, a, e, w, r, x, recalled, do, dq, dk, dv, da, de, dw, dr, dx,
+                    )  # fmt: skip
 
 
 @torch.compiler.disable
 def _scan(q, k, v, a, e, w, r):
-    """o of the module's head; a (B, H, L, K) or (B, H, L, 1), e None where nothing is erased. Keys are padded to a
-    multiple of four channels.
+    """o of the module's head; a (B, H, L, K), (B, H, L, 1) or None where nothing decays, e None where nothing is erased.
+
+    Keys are padded to a multiple of four channels.
     """
     more = -k.shape[-1] % 4
     if more:
         q, k = F.pad(q, (0, more)), F.pad(k, (0, more))
-        a = a if a.shape[-1] == 1 else F.pad(a, (0, more))
+        a = a if a is None or a.shape[-1] == 1 else F.pad(a, (0, more))
     return _MatrixScan.apply(q, k, v, a, e, w, r)
 
 
