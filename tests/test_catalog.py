@@ -255,6 +255,8 @@ def test_an_accuracy_has_an_interval_over_test_sequences_and_over_seeds(tmp_path
     assert found["none"][0] == 0 and 0.005 < found["none"][1] < 0.02
     half = stats.t.ppf(0.975, 2) * math.sqrt(0.1**2 / 3 + 0.7 * 0.3 / 400)
     assert found["three"][1] - found["three"][0] == pytest.approx(2 * half, rel=0.01)
+    tables.write("benchmark", [row | {"n_test": None} for row in one], tmp_path / "benchmark.parquet")
+    assert catalog.open_tables(tmp_path).sql("SELECT DISTINCT low, high FROM benchmark_cell").fetchall() == [(None, None)]
 
 
 def test_one_seed_leaves_the_gap_undefined(tmp_path):

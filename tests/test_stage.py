@@ -6,13 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from continuity import locks, stage, tables
 from continuity.problems import Problem
-from continuity.runs import Ledger, digest, folder, machine
+from continuity.runs import METER, Ledger, digest, folder, machine
 
 ROOT = Path(__file__).parents[1]
 SCRIPTS = sorted(path.name for path in (ROOT / "scripts").glob("*.py"))
@@ -92,6 +93,26 @@ def test_a_finished_run_is_kept_and_another_identity_repeats_it(tmp_path):
     assert ledger(tmp_path, code="other").run(keys, cfg, work)
     assert ledger(tmp_path, inputs="other").run(keys, cfg, work)
     assert len(done) == 4 and len(set(done)) == 4, "each identity has a checkpoint of its own"
+
+
+def test_a_run_tells_how_many_sequences_a_second_it_trained_on_and_how_busy_its_core_was(tmp_path):
+    def train(checkpoint):
+        for _ in range(3):
+            METER.epoch(sequences=200, seconds=0.5, device="cpu")
+        until = time.process_time() + 0.2
+        while time.process_time() < until:
+            pass
+        return [ROW], "torch"
+
+    def wait(checkpoint):
+        time.sleep(0.2)
+        return [ROW], "numpy"
+
+    trains, waits = ledger(tmp_path / "a"), ledger(tmp_path / "b")
+    trains.run({}, {}, train), waits.run({}, {}, wait)
+    (busy,), (idle,) = trains.sidecar, waits.sidecar
+    assert (busy["sequences_per_s"], idle["sequences_per_s"]) == (400, None)
+    assert 0.05 < busy["utilisation"] <= 1.5 and idle["utilisation"] < 0.5
 
 
 def test_a_run_without_its_companion_file_is_repeated(tmp_path):

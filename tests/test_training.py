@@ -50,6 +50,12 @@ def test_one_seed_gives_one_network_bit_for_bit():
     assert same(one, two) and not same(one, other)
 
 
+def test_data_moves_to_the_device_where_it_fits_twice_over():
+    data, size = sets(ragged=True), 20 * (12 * 2 + 1) * 4
+    assert data.near("meta", 2 * size).x.device.type == "meta" and data.near("meta", 2 * size).lengths is data.lengths
+    assert data.near("meta", 2 * size - 1) is data
+
+
 class Stopped(Exception):
     pass
 

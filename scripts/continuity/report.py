@@ -340,5 +340,5 @@ def _made(source: Source, settings: dict) -> dict:
         made["machines"][column] = [spell(value) for (value,) in rows]
     span = source.connection.execute("SELECT min(started), max(started) FROM runs").fetchall()[0]
     made["machines"]["first and last run started (UTC)"] = [spell(value) for value in span]
-    cost = {"title": "What the runs took", "sql": 'SELECT "table", n_runs, seconds, slowest FROM cost ORDER BY seconds DESC'}
+    cost = {"title": "What the runs took", "sql": "FROM cost ORDER BY seconds DESC"}
     return made | {"tables": [_grid(source.connection, "made", cost)]}

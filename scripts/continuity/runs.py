@@ -1,5 +1,6 @@
 """Finished runs: each kept in its own folder under its own identity, so that a job repeats only what is missing or changed."""
 
+import contextlib
 import datetime
 import hashlib
 import platform
@@ -53,21 +54,51 @@ def machine(device: str = "cpu") -> dict:
     }
 
 
+@dataclass
+class Meter:
+    """What training in this process has read, and how busy its GPU was seen."""
+
+    sequences: int = 0
+    seconds: float = 0.0
+    busy: list = field(default_factory=list)
+
+    def clear(self) -> None:
+        self.sequences, self.seconds, self.busy = 0, 0.0, []
+
+    def epoch(self, sequences: int, seconds: float, device: str) -> None:
+        """`sequences` were trained on in `seconds`."""
+        self.sequences += sequences
+        self.seconds += seconds
+        if device == "cuda":
+            with contextlib.suppress(ModuleNotFoundError, RuntimeError):  # NVIDIA's library need not be there
+                self.busy.append(sys.modules["torch"].cuda.utilization() / 100)
+
+    def line(self, device: str, wall: float, cpu: float) -> dict:
+        """Columns of the runs table; wall, cpu: seconds since it was cleared."""
+        utilisation = cpu / wall if device == "cpu" else (sum(self.busy) / len(self.busy) if self.busy else None)
+        return {"sequences_per_s": self.sequences / self.seconds if self.seconds else None, "utilisation": utilisation}
+
+
+METER = Meter()
+
+
 def timed(table: str, run: str, cfg: str, code: str, inputs: str, device: str, work: Callable) -> tuple[list[dict], dict]:
     """Do `work()` → (rows, backend) and describe it: (rows, its line of the runs table)."""
-    began, started = time.perf_counter(), datetime.datetime.now(datetime.UTC)
+    METER.clear()
+    began, cpu, started = time.perf_counter(), time.process_time(), datetime.datetime.now(datetime.UTC)
     rows, backend = work()
+    wall, cpu = time.perf_counter() - began, time.process_time() - cpu
     line = {
         "table": table,
         "key": key(cfg, code + inputs),
         "run": run,
-        "seconds": round(time.perf_counter() - began, 3),
+        "seconds": round(wall, 3),
         "backend": backend,
         "started": started.isoformat(timespec="seconds"),
         "cfg": cfg,
         "code": code,
     }
-    return rows, line | machine(device)
+    return rows, line | machine(device) | METER.line(device, wall, cpu)
 
 
 @dataclass

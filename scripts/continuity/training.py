@@ -7,7 +7,7 @@ import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from continuity import curves
 from continuity.network import optim_groups
 from continuity.problems import Problem
+from continuity.runs import METER
 from continuity.stages import rate
 from continuity.tables import atomic
 
@@ -57,6 +58,11 @@ class Data:
 
     def __len__(self) -> int:
         return len(self.x)
+
+    def near(self, device: str, free: float) -> "Data":
+        """On `device` where x and y take at most half of `free` bytes there; else as it is, copied batch by batch."""
+        size = sum(part.numel() * part.element_size() for part in (self.x, self.y))
+        return replace(self, x=self.x.to(device), y=self.y.to(device)) if size <= free / 2 else self
 
     def take(self, index: Tensor, device: str) -> tuple[Tensor, Tensor, Tensor | None]:
         """One batch on `device`, cut to its longest sequence."""
@@ -195,7 +201,8 @@ class Trainer:
         tell: Callable[[], None] = lambda: None,
     ):
         self.model = model.to(device)
-        self.train, self.validation, self.budget, self.seed = train, validation, budget, seed
+        self.train = train.near(device, torch.cuda.mem_get_info()[0] if device == "cuda" else 0)
+        self.validation, self.budget, self.seed = validation, budget, seed
         self.loss, self.score, self.checkpoint, self.device, self.tell = loss, score, checkpoint, device, tell
         groups = optim_groups(model, budget.lr, budget.weight_decay, budget.layer_lr)
         self.optimizer = torch.optim.AdamW(groups, fused=True)
@@ -236,6 +243,7 @@ class Trainer:
         self.outcome.history.append(line)
         curves.write(self.checkpoint, self.outcome.history)
         self.seconds.append(self.spent)
+        METER.epoch(len(self.train), self.spent, self.device)
         if line["validation"] < self.outcome.best:
             self.outcome.best, self.outcome.best_epoch = line["validation"], epoch + 1
             self.best_weights = {name: value.clone() for name, value in self.model.state_dict().items()}
