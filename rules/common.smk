@@ -22,7 +22,7 @@ STAGE = f"env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 {PYTHON
 IDENTITY = "--cfg {params.cfg:q} --code {params.code}"
 # Asked to stop, a script saves and leaves; its shell and its log must outlive it.
 LOGGED = "2>&1 | (trap '' INT TERM; exec tee {log:q})"
-shell.prefix("trap : TERM; ")
+shell.prefix("set -euo pipefail; trap : TERM; ")
 
 
 def cfg(rule):

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 from continuity import catalog, config, tables
 from continuity.study import COMPACTED, DERIVED, RULES, Study
-from project import ROOT
+from project import ROOT, Project
 
 STAGES = (
     "systems",
@@ -217,6 +217,16 @@ def test_a_users_model_enters_by_configuration_and_its_file_is_its_identity(stud
         assert "forecast_run" in again.stdout + again.stderr
     again = study.study("-n", target, config="mine.yaml")
     assert "Nothing to be done" in again.stdout + again.stderr
+
+
+def test_a_script_that_fails_fails_its_job_though_its_log_is_piped(tmp_path):
+    broken = Project(tmp_path)
+    with broken.edit(
+        "scripts/dissipation.py", "def work(job: stage.Job) -> None:\n", "def work(job: stage.Job) -> None:\n    1 / 0\n"
+    ):
+        done = broken.study("dissipation")
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and "Error in rule dissipation_run" in said and "MissingOutputException" not in said
 
 
 def test_paper_scale_dry_runs_to_its_whole_list(study):
