@@ -55,15 +55,15 @@ def channel_decayed_attention(q, k, v, log_decay):
 
 
 @njit(fastmath=_FAST)
-def _read(S, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out):
-    """x, recalled = R^T k and out of step t from the state S (K, V) before it; four rows at a time, K % 4 = 0.
+def _read(states, j, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out):
+    """x, recalled = R^T k and out of step t from the state before it, states[j] (K, V); four rows at a time, K % 4 = 0.
 
     The arrays are whole, because a view made at each step would be counted in and out, and indices are unsigned, because
     signed ones are tested for counting from the end: either costs as much as the arithmetic.
     a is None: nothing decays; e is None: nothing is erased, and recalled is left alone.
     """
-    b, h, t, hq, hk = _U(b), _U(h), _U(t), _U(hq), _U(hk)
-    K, V, zero = _U(S.shape[0]), _U(S.shape[1]), S.dtype.type(0)
+    b, h, t, hq, hk, j = _U(b), _U(h), _U(t), _U(hq), _U(hk), _U(j)
+    K, V, zero = _U(states.shape[1]), _U(states.shape[2]), states.dtype.type(0)
     overlap = zero
     for c in range(V):
         out[b, h, t, c] = zero
@@ -80,10 +80,12 @@ def _read(S, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out):
             k0, k1, k2, k3 = a0 * k0, a1 * k1, a2 * k2, a3 * k3
             q0, q1, q2, q3 = a0 * q0, a1 * q1, a2 * q2, a3 * q3
         for c in range(V):
-            out[b, h, t, c] += q0 * S[i, c] + q1 * S[i1, c] + q2 * S[i2, c] + q3 * S[i3, c]
+            s0, s1, s2, s3 = states[j, i, c], states[j, i1, c], states[j, i2, c], states[j, i3, c]
+            out[b, h, t, c] += q0 * s0 + q1 * s1 + q2 * s2 + q3 * s3
         if e is not None:
             for c in range(V):
-                recalled[b, h, t, c] += k0 * S[i, c] + k1 * S[i1, c] + k2 * S[i2, c] + k3 * S[i3, c]
+                s0, s1, s2, s3 = states[j, i, c], states[j, i1, c], states[j, i2, c], states[j, i3, c]
+                recalled[b, h, t, c] += k0 * s0 + k1 * s1 + k2 * s2 + k3 * s3
     for c in range(V):
         found = w[b, h, t] * v[b, h, t, c]
         if e is not None:
@@ -105,21 +107,16 @@ def _write(states, j, into, b, h, t, hk, k, a, x):
 
 @njit(fastmath=_FAST)
 def _forward(first, last, q, k, v, a, e, w, r, kept, x, recalled, out):
-    states = np.empty((2, k.shape[3], v.shape[3]), v.dtype)
-    even, odd = states[0], states[1]
+    states = np.empty((2, k.shape[3], v.shape[3]), v.dtype)  # at even and at odd steps
     for b in range(first, last):
         for h in range(v.shape[1]):
             hq, hk = h % q.shape[1], h % k.shape[1]
-            even[:] = v.dtype.type(0)
+            states[0] = v.dtype.type(0)
             for t in range(v.shape[2]):
                 if t % CHUNK == 0:
-                    kept[b, h, t // CHUNK] = even
-                if t % 2 == 0:
-                    _read(even, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out)
-                    _write(states, 0, 1, b, h, t, hk, k, a, x)
-                else:
-                    _read(odd, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out)
-                    _write(states, 1, 0, b, h, t, hk, k, a, x)
+                    kept[b, h, t // CHUNK] = states[t % 2]
+                _read(states, t % 2, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out)
+                _write(states, t % 2, 1 - t % 2, b, h, t, hk, k, a, x)
 
 
 @njit(fastmath=_FAST)
