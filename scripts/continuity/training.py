@@ -201,7 +201,8 @@ class Trainer:
         tell: Callable[[], None] = lambda: None,
     ):
         self.model = model.to(device)
-        self.train = train.near(device, torch.cuda.mem_get_info()[0] if device == "cuda" else 0)
+        free = torch.cuda.mem_get_info()[0] if device == "cuda" else 0
+        self.train = train.near(device, free) if isinstance(train, Data) else train  # windows of series are cut when needed
         self.validation, self.budget, self.seed = validation, budget, seed
         self.loss, self.score, self.checkpoint, self.device, self.tell = loss, score, checkpoint, device, tell
         groups = optim_groups(model, budget.lr, budget.weight_decay, budget.layer_lr)
