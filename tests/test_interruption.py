@@ -63,7 +63,7 @@ class Started:
     """`make study` in a session of its own, so that it can be killed with or without its jobs."""
 
     def __init__(self, project: Project):
-        self.project, self.began = project, time.time()
+        self.project = project
         self.log = project.folder / "said.txt"
         command = [sys.executable, "scripts/study.py", "--config", "config/small.yaml", "--cores", "2", "--", *TARGETS]
         with open(self.log, "w") as said:
@@ -74,9 +74,15 @@ class Started:
     def wait_for(self, finished: int) -> bool:
         """Wait until so many jobs have finished in all and one of this run is at work; False where the study ends before."""
         while self.process.poll() is None:
-            if done(self.project) >= finished and at_work(self.project, self.began):
+            if done(self.project) >= finished and any(self.owns(job) for job in at_work(self.project)):
                 return True
             time.sleep(0.05)
+        return False
+
+    def owns(self, job: dict) -> bool:
+        """Whether this run started the job; one that an earlier run started may come to work only now, from its imports."""
+        with contextlib.suppress(ProcessLookupError):
+            return os.getpgid(job["pid"]) == self.process.pid
         return False
 
     def kill(self, jobs: bool) -> None:
@@ -107,9 +113,9 @@ def seen(project: Project) -> list[dict]:
     return [mark for mark in found if "state" in mark]
 
 
-def at_work(project: Project, since: float = 0.0) -> list[dict]:
+def at_work(project: Project) -> list[dict]:
     """Jobs that run, by the locks on their marks, which the kernel keeps."""
-    return [mark for mark in seen(project) if mark["started"] >= since and not locks.free(mark["path"])]
+    return [mark for mark in seen(project) if not locks.free(mark["path"])]
 
 
 def done(project: Project) -> int:

@@ -237,7 +237,7 @@ def test_what_a_job_asks_for_is_no_part_of_its_identity(study):
     with study.edit("config/config.yaml", "  memory_mb: 3000", "  memory_mb: 9000"):
         found = study.planned()
     assert found == {"report", "provenance", "all"}, "the page and the provenance show the settings"
-    with study.edit("scripts/continuity/costs.toml", "start = 3.0", "start = 900.0"):
+    with study.edit("scripts/continuity/costs.toml", "start = 4.5", "start = 900.0"):
         assert study.planned() == set()
 
 
