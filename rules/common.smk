@@ -20,7 +20,8 @@ PYTHON = (
 # One thread a job, in every library: sums are then the same in every run, and jobs do not fight for cores.
 STAGE = f"env OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 {PYTHON} {shlex.quote(SCRIPTS)}"
 IDENTITY = "--cfg {params.cfg:q} --code {params.code}"
-# Asked to stop, a script saves and leaves; its shell and its log must outlive it.
+# Asked to stop, a script saves and leaves; its shell and its log must outlive it. A prefix takes the place of Snakemake's own, which
+# is said again: without pipefail the log's exit status would stand for the script's.
 LOGGED = "2>&1 | (trap '' INT TERM; exec tee {log:q})"
 shell.prefix("set -euo pipefail; trap : TERM; ")
 

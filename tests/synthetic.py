@@ -242,7 +242,8 @@ def rows(seed: int = 0) -> dict[str, list[dict]]:
         "stability": trained,
         "robustness": perturbed,
         "runs": [{"table": name, "key": f"{name}{i}", "run": f"{name} {i}", "seconds": 1.5, "device": "cpu",
-                  "sequences_per_s": 250.0, "utilisation": 0.98, "backend": "numba", "threads": 1, "versions": "python 3.11, torch 2.13.0", "host": "desk <1>",
+                  "sequences_per_s": 250.0, "utilisation": 0.98, "backend": "numba", "threads": 1,
+                  "versions": "python 3.11, torch 2.13.0", "host": "desk <1>",
                   "started": "2026-11-30T00:00:00", "cfg": "{}", "code": "c"}
                  for name in ("score", "forecast") for i in range(2)],
     }  # fmt: skip

@@ -57,8 +57,7 @@ def baseline(task: Task, name: str, weights: Path | None = None) -> dict:
 
     What was fitted is saved to `weights`.
     """
-    row = {"task": task.name, "model": name, "seed": 0, "majority": majority(task), "parameters": 0}
-    row["n_test"] = len(task.splits["test"])
+    row = _row(task, name, 0) | {"parameters": 0}
     found, fitted = ({"accuracy": row["majority"]}, None) if name == "majority" else _linear(task, name)
     if weights is not None:
         kept = {} if fitted is None else {"weights": fitted.weights, "intercept": fitted.intercept}
@@ -81,6 +80,11 @@ def _linear(task: Task, name: str) -> tuple[dict, logistic.Logistic | None]:
     return {"accuracy": right["test"], "accuracy_validation": right["validation"], "parameters": size}, fitted
 
 
+def _row(task: Task, model: str, seed: int) -> dict:
+    """What a row holds of its task, whatever was fitted."""
+    return {"task": task.name, "model": model, "seed": seed, "majority": majority(task), "n_test": len(task.splits["test"])}
+
+
 def majority(task: Task) -> float:
     """Test accuracy of always answering the most frequent training class."""
     counts = np.bincount(task.splits["train"].labels, minlength=len(task.classes))
@@ -101,9 +105,8 @@ def train(
     ).fit()
     if weights is not None:
         save({name: value.cpu() for name, value in built.state_dict().items()}, weights)
-    row = {"task": task.name, "model": model["name"], "seed": seed, "epoch": outcome.best_epoch, "majority": majority(task)}
-    row |= {"parameters": parameters(built), "d_model": sizes["d_model"], "status": outcome.status, "reason": outcome.reason}
-    row["n_test"] = len(task.splits["test"])
+    row = _row(task, model["name"], seed) | {"epoch": outcome.best_epoch, "status": outcome.status, "reason": outcome.reason}
+    row |= {"parameters": parameters(built), "d_model": sizes["d_model"]}
     if outcome.status == "ok":
         row["accuracy"] = 1 - error_rate(built, splits["test"], batch=budget.batch, device=device)
         row["accuracy_validation"] = 1 - outcome.best

@@ -82,9 +82,7 @@ def _read(states, j, b, h, t, hq, hk, q, k, v, a, e, w, r, x, recalled, out):
         for c in range(V):
             s0, s1, s2, s3 = states[j, i, c], states[j, i1, c], states[j, i2, c], states[j, i3, c]
             out[b, h, t, c] += q0 * s0 + q1 * s1 + q2 * s2 + q3 * s3
-        if e is not None:
-            for c in range(V):
-                s0, s1, s2, s3 = states[j, i, c], states[j, i1, c], states[j, i2, c], states[j, i3, c]
+            if e is not None:
                 recalled[b, h, t, c] += k0 * s0 + k1 * s1 + k2 * s2 + k3 * s3
     for c in range(V):
         found = w[b, h, t] * v[b, h, t, c]

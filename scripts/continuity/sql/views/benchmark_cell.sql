@@ -24,7 +24,7 @@ WITH pooled AS (
         CASE WHEN by_seed IS NULL THEN 1.96 ELSE t END * sqrt(coalesce(by_seed + by_sequence, by_seed, by_sequence)) AS half
     FROM spread LEFT JOIN t_quantiles ON t_quantiles.df = least(spread.df, 1000)
 )
-SELECT task, model, accuracy, CASE WHEN half >= 0 THEN least(accuracy, greatest(0, centre - half)) END AS low,
-    CASE WHEN half >= 0 THEN greatest(accuracy, least(1, centre + half)) END AS high, majority, n_seeds, n_test, n_failed
+SELECT task, model, accuracy, CASE WHEN half IS NOT NULL THEN least(accuracy, greatest(0, centre - half)) END AS low,
+    CASE WHEN half IS NOT NULL THEN greatest(accuracy, least(1, centre + half)) END AS high, majority, n_seeds, n_test, n_failed
 FROM interval
 ORDER BY ALL
