@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 from continuity import benchmark, stage, tasks
-from continuity.training import Budget, device_of, one_thread
+from continuity.training import Budget, at_rate, device_of, one_thread
 
 
 def work(job: stage.Job) -> None:
@@ -16,18 +16,20 @@ def work(job: stage.Job) -> None:
     device = device_of(cfg["device"]) if trains else "cpu"
     shared = {name: value for name, value in cfg.items() if name != "seeds"}
 
+    rates = (cfg["rates"] or [cfg["training"]["lr"]]) if trains else []
+    budgets = [Budget(**at_rate(cfg["training"], rate)) for rate in rates]
+
     def one(keys, checkpoint, tell):
         weights = place / f"seed={keys['seed']}" / "weights.pt"
         if not trains:
             return [benchmark.baseline(task, cfg["model"]["name"], weights)], "torch"
-        budget = Budget(**cfg["training"])
         row, backend = benchmark.train(
-            task, cfg["model"], cfg["network"], budget, keys["seed"], device, checkpoint, weights, tell
+            task, cfg["model"], cfg["network"], budgets, keys["seed"], device, checkpoint, weights, tell
         )
         return [row], backend
 
     cells = [({"seed": seed}, shared | {"seed": seed}) for seed in seeds]
-    epochs = cfg["training"]["epochs"] if trains else 1
+    epochs = cfg["training"]["epochs"] * len(rates) if trains else 1
     job.runs("benchmark", cells, one, device, epochs, "epochs" if trains else "baselines", beside=("weights.pt",))
     Path(job.outputs["weights"]).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(place / f"seed={seeds[0]}" / "weights.pt", job.outputs["weights"])

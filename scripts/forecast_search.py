@@ -4,7 +4,7 @@ from functools import lru_cache
 from itertools import product
 
 from continuity import forecast, search, stage, trajectories
-from continuity.training import Budget, device_of, one_thread
+from continuity.training import Budget, at_rate, device_of, one_thread
 
 
 def work(job: stage.Job) -> None:
@@ -21,7 +21,7 @@ def work(job: stage.Job) -> None:
         return forecast.Cell(states, eta, cfg["construction"], cfg["mixture_seed"], cfg["context"], cfg["horizon"])
 
     def one(keys, checkpoint, tell):
-        budget = Budget(**search.at_rate(cfg["training"], keys["lr"]))
+        budget = Budget(**at_rate(cfg["training"], keys["lr"]))
         plan = forecast.Plan(cfg["model"], cfg["network"], budget, device)
         row, backend = search.trial(cell(keys["system"], keys["eta"]), plan, cfg["readout"], cfg["seed"], checkpoint, tell)
         return [row | {"system": keys["system"]}], backend

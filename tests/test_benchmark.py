@@ -1,12 +1,14 @@
 """Labelled tasks: the linear baselines against scikit-learn, chance without information, and what no accuracy depends on."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from continuity import benchmark
+from continuity import benchmark, curves
 from continuity.logistic import chosen, logistic
 from continuity.tasks.sequences import Sequences, Task
-from continuity.training import Budget, error_rate
+from continuity.training import Budget, at_rate, error_rate, load
 from sklearn.linear_model import LogisticRegression
 
 BUDGET = Budget(epochs=6, batch=16, lr=0.02, layer_lr=0.01, weight_decay=0.0, warmup=0.1, clip=1.0)
@@ -89,8 +91,8 @@ def test_sequences_of_several_lengths_have_no_flat_baseline():
 
 def test_a_network_tells_waves_apart_and_permuted_labels_bring_it_to_chance():
     torch.set_num_threads(1)
-    learned = benchmark.train(task(), S4D, NETWORK, BUDGET, 0)[0]["accuracy"]
-    chance = benchmark.train(task(permuted=True), S4D, NETWORK, BUDGET, 0)[0]["accuracy"]
+    learned = benchmark.train(task(), S4D, NETWORK, [BUDGET], 0)[0]["accuracy"]
+    chance = benchmark.train(task(permuted=True), S4D, NETWORK, [BUDGET], 0)[0]["accuracy"]
     assert learned > 0.9 and abs(chance - 0.5) < 3 * (0.25 / 200) ** 0.5
 
 
@@ -100,7 +102,32 @@ def test_the_linear_baseline_falls_to_chance_with_permuted_labels():
 
 def test_one_seed_gives_one_row():
     short = Budget(**vars(BUDGET) | {"epochs": 1})
-    assert benchmark.train(task(), S4D, NETWORK, short, 3)[0] == benchmark.train(task(), S4D, NETWORK, short, 3)[0]
+    assert benchmark.train(task(), S4D, NETWORK, [short], 3)[0] == benchmark.train(task(), S4D, NETWORK, [short], 3)[0]
+
+
+def test_of_several_rates_the_one_that_is_best_on_validation_data_stays(tmp_path):
+    torch.set_num_threads(1)
+    budgets = [Budget(**at_rate(vars(BUDGET) | {"epochs": 2}, rate)) for rate in (1e-6, BUDGET.lr, 1e-7)]
+    alone = [
+        benchmark.train(task(), S4D, NETWORK, [budget], 0, weights=tmp_path / f"{k}")[0] for k, budget in enumerate(budgets)
+    ]
+    best = max(range(3), key=lambda k: alone[k]["accuracy_validation"])
+    row, _ = benchmark.train(
+        task(), S4D, NETWORK, budgets, 0, checkpoint=tmp_path / "checkpoint-x.pt", weights=tmp_path / "all"
+    )
+    assert best == 1 and row == alone[1] and row["lr"] == BUDGET.lr
+    kept, expected = load(tmp_path / "all"), load(tmp_path / "1")
+    assert all(torch.equal(kept[name], expected[name]) for name in expected)
+    assert len((tmp_path / curves.FILE).read_text().splitlines()) == 3  # of the one that stays
+
+
+def test_rates_that_diverge_are_passed_over_and_of_equal_ones_the_smaller_stays():
+    short = vars(BUDGET) | {"epochs": 1}
+    wild = Budget(**short | {"lr": math.inf, "layer_lr": math.inf})
+    same = [Budget(**at_rate(short, rate)) for rate in (1e-12, 1e-13)]
+    row = benchmark.train(task(), S4D, NETWORK, [wild, *same], 0)[0]
+    assert row["status"] == "ok" and row["lr"] == 1e-13
+    assert benchmark.train(task(), S4D, NETWORK, [wild], 0)[0]["status"] == "diverged"
 
 
 def test_the_batch_of_the_evaluation_changes_no_accuracy_though_lengths_differ():
@@ -115,6 +142,6 @@ def test_the_batch_of_the_evaluation_changes_no_accuracy_though_lengths_differ()
 
 def test_a_network_of_a_given_size_says_its_width():
     row = benchmark.train(
-        task(), S4D, NETWORK | {"d_model": None, "parameters": 2000}, Budget(**vars(BUDGET) | {"epochs": 1}), 0
+        task(), S4D, NETWORK | {"d_model": None, "parameters": 2000}, [Budget(**vars(BUDGET) | {"epochs": 1})], 0
     )[0]
     assert abs(row["parameters"] / 2000 - 1) <= 0.05 and row["d_model"] > 8

@@ -68,6 +68,8 @@ def problems(found):
         ("stability.storages", [{"name": "identity"}], ["stability.storages: identity: needs `weights` above 0"]),
         ("stability.hosts.0.storages", [{"name": "diagonal", "weights": [0]}], ["diagonal: needs `weights` above 0"]),
         ("tasks.list.0.name", "smist", ["did you mean smnist"]),
+        ("tasks.list.1.permute", 1, ["tasks.list[1].permute: sequences of listops differ in length"]),
+        ("tasks.list.0.n.train", 4900, ["tasks.list[0].n: asks for 5700 digits, there are 5000"]),
         ("tasks.list.2.kind", "smist", ["smnist14 of kind smist is not a known task", "did you mean smnist"]),
         ("curriculum.tasks", ["smnist15"], ["curriculum.tasks: smnist15 is not in tasks.list; did you mean smnist14"]),
         ("mixtures.etas", [0, 0.0], ["listed twice"]),

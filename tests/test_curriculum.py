@@ -271,7 +271,7 @@ def test_stages_of_stride_1_are_plain_training_bit_for_bit(plan):
 
 
 def test_a_plan_of_one_stage_ends_in_the_weights_of_the_benchmark(tmp_path):
-    benchmark.train(task(), MODEL, NETWORK, BUDGET, 5, weights=tmp_path / "plain.pt")
+    benchmark.train(task(), MODEL, NETWORK, [BUDGET], 5, weights=tmp_path / "plain.pt")
     trained = []
     fit = StagedTrainer.fit
 

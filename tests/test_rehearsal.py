@@ -43,7 +43,7 @@ def here(tmp_path, monkeypatch):
 def played(options=None, network=NETWORK, **model):
     entry = {"name": "mine", "factory": "mine_here:make", "options": options or {}} | model
     ends = {"where": "forecast", "d_input": 4, "d_output": 2, "length": 9}
-    return rehearsal.rehearse({"networks": [ends | {"model": entry, "network": network}], "tasks": [], "seed": 0})
+    return rehearsal.rehearse({"networks": [ends | {"model": entry, "network": network}], "tasks": []})
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def table(folder, labels, steps=30):
 
 
 def told(task, stride=1):
-    return rehearsal.rehearse({"networks": [], "tasks": [{"task": task, "stride": stride}], "seed": 0})
+    return rehearsal.rehearse({"networks": [], "tasks": [{"task": task, "seed": 0, "stride": stride}]})
 
 
 def test_a_task_of_one_class_and_sequences_shorter_than_a_stride_are_told(here):
@@ -89,6 +89,19 @@ def test_a_task_of_one_class_and_sequences_shorter_than_a_stride_are_told(here):
     assert lines and all(
         "stride 40 is longer than the shortest sequence of own" in line and "30 steps" in line for line in lines
     )
+
+
+def test_a_task_is_played_as_its_job_makes_it(here, monkeypatch):
+    asked = []
+    monkeypatch.setattr(preflight, "_ask", lambda play: asked.append(play) or [])
+    found = config.load(ROOT / "config/tiny.yaml")
+    task = table(here, ["a", "b"] * 20) | {"curriculum_only": True, "permute": 7}
+    preflight.check(Study(config.overlay(found, {"tasks": {"list": [*found["tasks"]["list"], task]}})))
+    assert rehearsal.rehearse({"networks": [], "tasks": asked[0]["tasks"]}) == []
+    with (here / "own.csv").open("a") as file:
+        file.write("s0,30,1,a\n")
+    lines = rehearsal.rehearse({"networks": [], "tasks": asked[0]["tasks"]})
+    assert lines == ["tasks.list: own: task own: permute asks for sequences of one length; theirs are from 30 to 31"]
 
 
 def test_a_task_whose_file_cannot_be_used_says_where(here):

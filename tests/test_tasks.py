@@ -64,6 +64,37 @@ def test_too_many_digits_are_refused():
         make({"name": "smnist", "n": {"train": 5000, "test": 1}})
 
 
+@pytest.mark.parametrize("block", [1, 28, 50])
+def test_a_permuted_task_has_the_same_blocks_in_one_other_order(digits, block):
+    entry = {"name": "mixed", "kind": "smnist", "n": {"train": 1200, "validation": 300, "test": 500}, "permute": block}
+    found = make(entry, seed=37)
+    plain, other = (task.splits["train"].values.reshape(1200, 784) for task in (digits, found))
+    starts = range(0, 784, block)
+    known = {plain[:, i : i + block].tobytes() for i in starts}
+    seen, i = [], 0
+    while i < 784:  # the last block may be shorter, and lie anywhere
+        width = next(w for w in (block, 784 % block) if w and other[:, i : i + w].tobytes() in known)
+        seen.append(other[:, i : i + width].tobytes())
+        i += width
+    assert len(seen) == len(starts) and set(seen) == known and (plain != other).any()
+    assert (found.splits["train"].labels == digits.splits["train"].labels).all() and f"blocks of {block} " in found.source
+    again, another = make(entry, seed=37), make(entry, seed=38)
+    assert (again.splits["test"].values == found.splits["test"].values).all()
+    assert (another.splits["test"].values != found.splits["test"].values).any()
+
+
+def test_the_smaller_the_blocks_the_less_neighbours_are_alike(digits):
+    entry = {"name": "mixed", "kind": "smnist", "n": {"train": 10, "test": 500}}
+    tests = [make(entry | more, seed=37).splits["test"] for more in ({}, {"permute": 28}, {"permute": 4}, {"permute": 1})]
+    steps = [np.abs(np.diff(part.values.reshape(500, 784))).mean() for part in tests]
+    assert steps == sorted(steps) and steps[-1] > 2 * steps[0]
+
+
+def test_sequences_of_unequal_lengths_are_not_permuted():
+    with pytest.raises(ValueError, match="permute asks for sequences of one length; theirs are from"):
+        make({"name": "listops", "n": {"train": 8}, "length": [10, 60], "permute": 2})
+
+
 # ListOps
 
 

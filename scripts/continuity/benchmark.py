@@ -1,12 +1,14 @@
 """Architectures on labelled tasks: masked pooling over real steps, test accuracy at the best validation epoch."""
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch.nn.functional import cross_entropy
 
-from continuity import logistic
+from continuity import curves, logistic
 from continuity.models import backend, build_model, sized
 from continuity.tasks.sequences import Sequences, Task
 from continuity.training import Budget, Data, Trainer, error_rate, parameters, save, seed_everything
@@ -92,21 +94,31 @@ def majority(task: Task) -> float:
 
 
 def train(
-    task: Task, model: dict, network: dict, budget: Budget, seed: int, device: str = "cpu", checkpoint: Path | None = None,
-    weights: Path | None = None, tell=lambda: None,
+    task: Task, model: dict, network: dict, budgets: Sequence[Budget], seed: int, device: str = "cpu",
+    checkpoint: Path | None = None, weights: Path | None = None, tell=lambda: None,
 ):  # fmt: skip
-    """(row, backend) of one network; the tested weights are saved to `weights`."""
-    seed_everything(seed)
+    """(row, backend) of one network, trained from the same start on each budget; the row is of the best on validation data.
+
+    The budgets are of one length and differ in their learning rate; of equally good ones the smaller rate stays. The tested
+    weights are saved to `weights`.
+    """
     model, sizes = sized(model, network, **ends(task))
-    built = build_model(model, sizes, **ends(task)).to(device)
     splits = {name: data(part) for name, part in task.splits.items()}
-    outcome = Trainer(
-        built, splits["train"], splits["validation"], budget, seed, cross_entropy, error_rate, checkpoint, device, tell
-    ).fit()
+    trained = []
+    for index, budget in enumerate(budgets):
+        seed_everything(seed)
+        built = build_model(model, sizes, **ends(task)).to(device)
+        place = checkpoint and checkpoint.with_name(f"{checkpoint.stem}-{index}{checkpoint.suffix}")
+        outcome = Trainer(
+            built, splits["train"], splits["validation"], budget, seed, cross_entropy, error_rate, place, device, tell
+        ).fit()
+        trained.append((outcome.best if outcome.status == "ok" else math.inf, budget, outcome, built))
+    _, budget, outcome, built = min(trained, key=lambda one: (one[0], one[1].lr))
+    curves.write(checkpoint, outcome.history)
     if weights is not None:
         save({name: value.cpu() for name, value in built.state_dict().items()}, weights)
     row = _row(task, model["name"], seed) | {"epoch": outcome.best_epoch, "status": outcome.status, "reason": outcome.reason}
-    row |= {"parameters": parameters(built), "d_model": sizes["d_model"]}
+    row |= {"lr": budget.lr, "parameters": parameters(built), "d_model": sizes["d_model"]}
     if outcome.status == "ok":
         row["accuracy"] = 1 - error_rate(built, splits["test"], batch=budget.batch, device=device)
         row["accuracy_validation"] = 1 - outcome.best

@@ -222,7 +222,8 @@ def _benchmark(cfg: dict, sizes: Sizes) -> Cost:
         return Cost(0.3, 1e-7 * values, host_bytes=3 * values * WORD, known=amount.known)
     net, budget = Network.of(cfg["model"], cfg["network"]), cfg["training"]
     judged = (budget["epochs"] * amount.n["validation"] + amount.n["test"]) * amount.length
-    return training(net, budget["batch"], [(budget["epochs"], amount.length)], amount, judged)
+    stages = [(budget["epochs"], amount.length)] * len(cfg["rates"] or [None])
+    return training(net, budget["batch"], stages, amount, judged * len(stages))
 
 
 def _latents(cfg: dict, sizes: Sizes) -> Cost:

@@ -13,7 +13,7 @@ from pathlib import Path
 from continuity import config as configuration
 from continuity import marks, tables
 from continuity.identity import PACKAGE, canonical, code_hash, key, module_file
-from continuity.study import Study
+from continuity.study import RULES, Study
 
 FILE = "rehearsal.json"
 TASK_LENGTH, TASK_CLASSES = 64, 10
@@ -30,8 +30,9 @@ def script(study: Study, own: bool = False) -> dict:
             if "factory" in entry["model"] or not own:
                 networks.setdefault(canonical(entry), entry | {"where": stage})
     theirs = [task for task in study.config["tasks"]["list"] if "path" in task and _is_users(task)]
-    played = [{"task": task, "stride": _stride(study, task["name"])} for task in theirs]
-    return {"networks": list(networks.values()), "tasks": played, "seed": study.config["tasks"]["seed"]}
+    cut = RULES["tasks_make"].slice
+    played = [cut(study, {"task": task["name"]}) | {"stride": _stride(study, task["name"])} for task in theirs]
+    return {"networks": list(networks.values()), "tasks": played}
 
 
 def _stages(study: Study) -> dict[str, dict]:

@@ -40,13 +40,14 @@ def network_problem(entry: dict) -> str | None:
     return None
 
 
-def task_problems(entry: dict, seed: int) -> Iterator[str]:
-    """What is wrong with {task, stride} of the user: file and classes, empty splits, sequences shorter than a stride."""
+def task_problems(entry: dict) -> Iterator[str]:
+    """What is wrong with {task, seed, stride} of the user: file and classes, empty splits, sequences shorter than a stride."""
     name = entry["task"]["name"]
     try:
-        task = tasks.make(entry["task"], seed)
+        task = tasks.make(entry["task"], entry["seed"])
     except Exception as error:
-        lines = getattr(error, "problems", None) or [f"{type(error).__name__}: {error}"]
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        lines = getattr(error, "problems", None) or [f"{kind}{error}"]
         yield from (f"tasks.list: {name}: {line}" for line in lines)
         return
     for split, part in task.splits.items():
@@ -61,11 +62,11 @@ def task_problems(entry: dict, seed: int) -> Iterator[str]:
 
 
 def rehearse(script: dict) -> list[str]:
-    """Problems of {networks, tasks, seed}, one line each, equal ones once."""
+    """Problems of {networks, tasks}, one line each, equal ones once."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
     found = [problem for entry in script["networks"] if (problem := network_problem(entry))]
-    found += [problem for entry in script["tasks"] for problem in task_problems(entry, script["seed"])]
+    found += [problem for entry in script["tasks"] for problem in task_problems(entry)]
     return list(dict.fromkeys(found))
 
 

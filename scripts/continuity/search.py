@@ -10,12 +10,7 @@ from continuity import tables
 from continuity.forecast import Cell, Plan, fit
 from continuity.models import backend
 from continuity.problems import Problem
-from continuity.training import device_of, seed_everything
-
-
-def at_rate(training: dict, lr: float) -> dict:
-    """A training budget of the config with its learning rate `lr`; that of A, B and Delta keeps its ratio to it."""
-    return training | {"lr": lr, "layer_lr": lr * training["layer_lr"] / training["lr"]}
+from continuity.training import at_rate, device_of, seed_everything
 
 
 def trial(cell: Cell, plan: Plan, readout: str, seed: int, checkpoint: Path | None = None, tell=lambda: None):

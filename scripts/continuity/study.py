@@ -90,7 +90,7 @@ def _trained(stage: str, *names: str) -> Callable:
 def _benchmark(study: "Study", keys: dict) -> dict:
     if keys["model"] in study.config["benchmark"]["baselines"]:
         return keys | {"model": {"name": keys["model"]}}
-    return _trained("benchmark")(study, keys)
+    return _trained("benchmark", "rates")(study, keys)
 
 
 def model_of(encoder: str) -> str:

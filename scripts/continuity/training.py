@@ -74,6 +74,11 @@ class Data:
         return x.to(device), self.y[index].to(device), lengths
 
 
+def at_rate(training: dict, lr: float) -> dict:
+    """A training budget of the config with its learning rate `lr`; that of A, B and Delta keeps its ratio to it."""
+    return training | {"lr": lr, "layer_lr": lr * training["layer_lr"] / training["lr"]}
+
+
 @dataclass
 class Outcome:
     """How a run ended. `best` is the lowest validation error, reached after `best_epoch` epochs (1 is the first)."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 
 from continuity.registry import Registry
-from continuity.tasks.sequences import Sequences, Task, batches, read, write
+from continuity.tasks.sequences import Sequences, Task, batches, permuted, read, write
 
 TASK_MODULES = {
     "smnist": "continuity.tasks.smnist:load",
@@ -25,11 +25,12 @@ TASKS: Mapping[str, Callable[..., Task]] = Registry(TASK_MODULES)
 def make(entry: Mapping, seed: int = 0) -> Task:
     """The task of a config entry: its `kind` (or `name`) among TASKS; one that is not, and has a `path`, is a user's file.
 
-    All other keys are arguments of that task's `load`. Raises ValueError for an unknown name or argument, and
-    InputProblem, one line a problem, for a file that cannot be used.
+    `permute`: steps of the blocks that `permuted` puts into another order. All other keys are arguments of that task's
+    `load`. Raises ValueError for an unknown name or argument and for a permuted task of unequal lengths, and InputProblem,
+    one line a problem, for a file that cannot be used.
     """
     name, kind = entry["name"], entry.get("kind", entry["name"])
-    options = {key: value for key, value in entry.items() if key not in ("name", "kind")}
+    options = {key: value for key, value in entry.items() if key not in ("name", "kind", "permute")}
     known = [task for task in TASKS if task != "user"]
     if "path" not in options and kind not in known:
         raise ValueError(f"there is no task {kind!r}: choose one of {', '.join(known)}, or give a path")
@@ -37,7 +38,8 @@ def make(entry: Mapping, seed: int = 0) -> Task:
     unknown = sorted(set(options) - set(signature(load).parameters))
     if unknown:
         raise ValueError(f"task {name} has no option {', '.join(unknown)}: it has {', '.join(signature(load).parameters)}")
-    return load(name=name, seed=seed, **options)
+    task = load(name=name, seed=seed, **options)
+    return permuted(task, entry["permute"], seed) if "permute" in entry else task
 
 
-__all__ = ["TASKS", "TASK_MODULES", "Sequences", "Task", "batches", "make", "read", "write"]
+__all__ = ["TASKS", "TASK_MODULES", "Sequences", "Task", "batches", "make", "permuted", "read", "write"]

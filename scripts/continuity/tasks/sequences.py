@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +118,24 @@ def divide(train: list, test: list, n: dict[str, int] | None, seed: int, held: f
     limit = {split: len(found) for split, found in rows.items()} if n is None else sizes(n)
     kept = {split: sorted(found[: limit[split]].tolist()) for split, found in rows.items()}
     return {split: [(test if split == "test" else train)[i] for i in found] for split, found in kept.items()}
+
+
+def permuted(task: Task, block: int, seed: int) -> Task:
+    """The task with blocks of so many steps in another order, the same for all sequences: as much to learn, less continuity.
+
+    Raises ValueError where sequences differ in length, for then no one order fits all.
+    """
+    lengths = sorted({int(length) for part in task.splits.values() for length in part.lengths})
+    if len(lengths) != 1:
+        found = f"from {lengths[0]} to {lengths[-1]}" if lengths else "none"
+        raise ValueError(f"task {task.name}: permute asks for sequences of one length; theirs are {found}")
+    blocks = np.split(np.arange(lengths[0]), range(block, lengths[0], block))
+    order = np.concatenate([blocks[i] for i in np.random.default_rng([seed, 23]).permutation(len(blocks))])
+    splits = {}
+    for split, part in task.splits.items():
+        steps = part.values.reshape(len(part), lengths[0], *part.values.shape[1:])
+        splits[split] = replace(part, values=steps[:, order].reshape(part.values.shape))
+    return replace(task, splits=splits, source=f"{task.source}, blocks of {block} in the order of seed {seed}")
 
 
 def _schema(task: Task, dtype: np.dtype) -> pa.Schema:
