@@ -6,9 +6,16 @@ from continuity.tasks.user import InputProblem
 
 
 def work(job: stage.Job) -> None:
+    progress = None
+
+    def tell(total):
+        nonlocal progress
+        progress = progress or stage.Progress("tasks", total, "sequences")
+        progress.step()
+
     def one():
         try:
-            task = tasks.make(job.cfg["task"], job.cfg["seed"])
+            task = tasks.make(job.cfg["task"], job.cfg["seed"], tell)
         except InputProblem as error:
             raise Problem(error.problems) from None
         except ValueError as error:

@@ -73,6 +73,12 @@ def test_the_layout_does_not_tell_the_label():
     assert abs(ink[labels == 1].mean() - ink[labels == 0].mean()) < 4 * spread_of_mean
 
 
+def test_every_image_made_is_told():
+    told = []
+    make({"name": "pathx", "size": 16, "contour": 3, "n": {"train": 3, "test": 2}}, seed=1, tell=told.append)
+    assert told == [5] * 5
+
+
 def test_distractors_are_where_they_are_asked_for():
     clean, _ = pathfinder.generate(2, "train", 0, 100, 32, 6, 0)
     full, _ = pathfinder.generate(2, "train", 0, 100, 32, 6)

@@ -22,12 +22,13 @@ TASKS: Mapping[str, Callable[..., Task]] = Registry(TASK_MODULES)
 """Name -> function that makes the task; importing this package imports none of them."""
 
 
-def make(entry: Mapping, seed: int = 0) -> Task:
+def make(entry: Mapping, seed: int = 0, tell: Callable[[int], None] = lambda total: None) -> Task:
     """The task of a config entry: its `kind` (or `name`) among TASKS; one that is not, and has a `path`, is a user's file.
 
     `permute`: steps of the blocks that `permuted` puts into another order. All other keys are arguments of that task's
-    `load`. Raises ValueError for an unknown name or argument and for a permuted task of unequal lengths, and InputProblem,
-    one line a problem, for a file that cannot be used.
+    `load`. tell: called after every sequence with the number of all, where making them takes long. Raises ValueError for an
+    unknown name or argument and for a permuted task of unequal lengths, and InputProblem, one line a problem, for a file
+    that cannot be used.
     """
     name, kind = entry["name"], entry.get("kind", entry["name"])
     options = {key: value for key, value in entry.items() if key not in ("name", "kind", "permute")}
@@ -35,10 +36,12 @@ def make(entry: Mapping, seed: int = 0) -> Task:
     if "path" not in options and kind not in known:
         raise ValueError(f"there is no task {kind!r}: choose one of {', '.join(known)}, or give a path")
     load = TASKS[kind if kind in known else "user"]
-    unknown = sorted(set(options) - set(signature(load).parameters))
+    takes = dict(signature(load).parameters)
+    tells = {"tell": tell} if takes.pop("tell", None) else {}
+    unknown = sorted(set(options) - set(takes))
     if unknown:
-        raise ValueError(f"task {name} has no option {', '.join(unknown)}: it has {', '.join(signature(load).parameters)}")
-    task = load(name=name, seed=seed, **options)
+        raise ValueError(f"task {name} has no option {', '.join(unknown)}: it has {', '.join(takes)}")
+    task = load(name=name, seed=seed, **options, **tells)
     return permuted(task, entry["permute"], seed) if "permute" in entry else task
 
 

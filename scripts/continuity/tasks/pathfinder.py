@@ -10,6 +10,7 @@ chain, and more than 2 margin from the other chain; distractors keep more than 2
 throughout.) Image i of a split depends on (seed, split, i) alone.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,18 +57,19 @@ GEOMETRY = {
 
 
 def load(seed: int = 0, n: dict[str, int] | None = None, size: int = 32, contour: int = 14, distractors: int | None = None,
-         name: str = "pathfinder") -> Task:  # fmt: skip
+         name: str = "pathfinder", tell: Callable[[int], None] = lambda total: None) -> Task:  # fmt: skip
     """Images as sequences of size^2 pixels in [0, 1], row by row, one channel; label 1 where one contour joins the discs.
 
     n: images a split (default 160,000/20,000/20,000). contour: paddles of a chain; published are 6, 9 and 14.
     distractors: paddles of all distractor chains together, contour // 3 in each; as published at that size by default.
+    tell: called after every image with the number of all images.
     Raises ValueError for a size without a geometry, and for chains for which there is no room.
     """
     _check(name, size, contour, distractors)
     n = SIZES if n is None else sizes(n)
     splits = {}
     for split in SPLITS:
-        pixels, labels = generate(seed, split, 0, n[split], size, contour, distractors)
+        pixels, labels = generate(seed, split, 0, n[split], size, contour, distractors, lambda: tell(sum(n.values())))
         lengths = np.full(len(labels), size * size, dtype=np.int32)
         splits[split] = Sequences(pixels.reshape(-1, 1), lengths, labels)
     count = GEOMETRY[size].distractors if distractors is None else distractors
@@ -78,20 +80,25 @@ def load(seed: int = 0, n: dict[str, int] | None = None, size: int = 32, contour
 
 
 def load_pathx(seed: int = 0, n: dict[str, int] | None = None, size: int = 128, contour: int = 14,
-               distractors: int | None = None, name: str = "pathx") -> Task:  # fmt: skip
+               distractors: int | None = None, name: str = "pathx",
+               tell: Callable[[int], None] = lambda total: None) -> Task:  # fmt: skip
     """Path-X: `load` at 128 x 128 pixels, 16,384 steps."""
-    return load(seed, n, size, contour, distractors, name)
+    return load(seed, n, size, contour, distractors, name, tell)
 
 
 def generate(seed: int, split: str, start: int, count: int, size: int = 32, contour: int = 14,
-             distractors: int | None = None) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Images (count, size, size) float32 and labels (count,) int32 of images start ... start + count - 1 of a split."""
+             distractors: int | None = None, tell: Callable[[], None] = lambda: None) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Images (count, size, size) float32 and labels (count,) int32 of images start ... start + count - 1 of a split.
+
+    tell: called after every image.
+    """
     _check("pathfinder", size, contour, distractors)
     images, labels = np.zeros((count, size, size), dtype=np.float32), np.zeros(count, dtype=np.int32)
     geometry = _numbers(GEOMETRY[size], contour, distractors)
     space = _Space(size, 2 * contour + geometry[1] * geometry[2])
     for i in range(count):
         labels[i] = _image(images[i], seed, split, start + i, geometry, space)
+        tell()
     return images, labels
 
 
