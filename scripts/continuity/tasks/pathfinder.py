@@ -87,7 +87,8 @@ def load_pathx(seed: int = 0, n: dict[str, int] | None = None, size: int = 128, 
 
 
 def generate(seed: int, split: str, start: int, count: int, size: int = 32, contour: int = 14,
-             distractors: int | None = None, tell: Callable[[], None] = lambda: None) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+             distractors: int | None = None,
+             tell: Callable[[], None] = lambda: None) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """Images (count, size, size) float32 and labels (count,) int32 of images start ... start + count - 1 of a split.
 
     tell: called after every image.
