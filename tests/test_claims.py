@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +76,16 @@ def test_the_p_value_agrees_with_the_interval():
     rule = claims.Rule.parse({"above": 0})
     assert rule.p_value(1.0, 0.0, 2.0) == pytest.approx(0.05)
     assert rule.p_value(1.0, 0.0, 2.0, df=4) == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize("n, rho", [(5, 0.9), (6, 31 / 35), (7, 6 / 7), (7, -6 / 7)])
+def test_a_rank_correlation_over_few_tasks_is_about_as_sure_as_its_exact_permutation_test(n, rho):
+    half = 1.96 * (1.06 / (n - 3)) ** 0.5
+    row = {"estimate": rho, "low": math.tanh(math.atanh(rho) - half), "high": math.tanh(math.atanh(rho) + half)}
+    ranks = np.array(list(permutations(range(n))))
+    every = 1 - 6 * ((ranks - np.arange(n)) ** 2).sum(1) / (n * (n * n - 1))
+    exact = (np.abs(every) >= abs(rho) - 1e-9).mean()
+    assert 0.5 * exact < claims._judge(claims.Rule.parse({"above": 0}), row, {"fisher": True}).p < exact
 
 
 def test_holm_is_the_textbook_step_down():

@@ -17,7 +17,7 @@ OWN = "this project"
 LEVEL = 0.05
 SHOWN = ("claim", "stage", "statement", "source", "published")
 NEEDED = (*SHOWN, "tables", "rule")
-KEYS = {*SHOWN, "tables", "rule", "sql", "sample", "log", "exact", "absent", "fit"}
+KEYS = {*SHOWN, "tables", "rule", "sql", "sample", "log", "fisher", "exact", "absent", "fit"}
 SAMPLE = """
 WITH sample AS ({sample}), n AS (SELECT avg(x) AS mean, stddev_samp(x) AS spread, count(x) AS n FROM sample)
 SELECT {back}(mean) AS estimate, {back}(mean - t * spread / sqrt(n)) AS low, {back}(mean + t * spread / sqrt(n)) AS high,
@@ -76,6 +76,11 @@ class Rule:
         """The same rule for the logarithm of a positive value."""
         return Rule(*(-math.inf if end <= 0 else math.log(end) if math.isfinite(end) else end
                       for end in (self.low, self.high)))  # fmt: skip
+
+    @property
+    def fisher(self) -> "Rule":
+        """The same rule for Fisher's z of a correlation."""
+        return Rule(*(math.atanh(end) if abs(end) < 1 else math.copysign(math.inf, end) for end in (self.low, self.high)))
 
     def p_value(self, estimate: float, low: float, high: float, df: int | None = None) -> float:
         """Two-sided p of the verdict nearest to the estimate: of lying inside, or of lying outside, the allowed values.
@@ -216,6 +221,8 @@ def _judge(rule: Rule, found: dict, entry: dict) -> Result:
     if p is None and not exact:
         logged = entry.get("log") and min(estimate, low, high) > 0
         scale = (rule.logged, *map(math.log, (estimate, low, high))) if logged else (rule, estimate, low, high)
+        if entry.get("fisher") and max(map(abs, (low, high))) < 1:
+            scale = (rule.fisher, (math.atanh(low) + math.atanh(high)) / 2, math.atanh(low), math.atanh(high))
         p = scale[0].p_value(*scale[1:], found.get("df"))
     return Result(verdict, _reason(verdict, rule, low, high, note), estimate, low, high, p)
 
