@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import synthetic
 from continuity import alignment, catalog, figures, tables
+from continuity.layers import LAYER_MODULES
 
 
 def _study(folder, **options):
@@ -141,6 +142,23 @@ def _luminance(colour):
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     r, g, b = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
     return 0.2126 * r + 0.7152 * g + 0.0722 * b
+
+
+def test_all_layers_in_one_figure_differ_in_colour_or_marker():
+    names = list(LAYER_MODULES)
+    assert len({figures.series(name, names) for name in names}) == len(names) >= 12
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_a_legend_of_many_series_covers_none_of_them(narrow):
+    figure, (axis, _) = figures._panels(2, narrow)
+    for k in range(figures.ROOM + 4):
+        axis.plot([0, 1], [0, k], label=f"series {k}")
+    figures._legend(axis)
+    figure.canvas.draw()
+    box, panel = axis.get_legend().get_window_extent(), axis.get_window_extent()
+    assert not box.overlaps(panel.shrunk(0.98, 0.98))
+    assert figure.bbox.x0 <= box.x0 and box.x1 <= figure.bbox.x1 + 1
 
 
 def test_ink_is_legible_on_white():

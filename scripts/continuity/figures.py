@@ -16,7 +16,7 @@ from continuity import tables
 INK = "#1b1f24"
 FAINT = "#8a9099"
 SERIES = {
-    "s4": ("#0072b2", "o"),
+    "s4": ("#003b5c", "h"),
     "s4d": ("#0072b2", "o"),
     "s6": ("#d55e00", "s"),
     "transformer": ("#009e73", "^"),
@@ -57,6 +57,7 @@ LABELS = {"s4": "S4", "s4d": "S4D", "s6": "S6", "s5": "S5", "s4_matched": "S4, s
 METHOD_LINES = {"zoh": "-", "bilinear": "--", "averaged": ":", "euler": "-."}
 PNG_DPI = 200
 PANEL_WIDE, PANEL_NARROW, HEIGHT = 3.5, 3.55, 2.75
+ROOM = 8  # series that a legend inside a panel can hold
 
 
 # ---------------------------------------------------------------- style
@@ -168,8 +169,13 @@ def _logarithmic(axis, base: int = 10, powers: bool = True) -> None:
 
 
 def _legend(axis, **where) -> None:
+    """What the series of a panel mean; beside it, or below a narrow one, where they are too many to leave room for it."""
     handles, labels = axis.get_legend_handles_labels()
     unique = dict(zip(labels, handles, strict=True))
+    if len(unique) > ROOM:
+        below = axis.figure.get_figwidth() <= PANEL_NARROW
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+        where |= {"loc": "upper center", "bbox_to_anchor": (0.5, -0.25), "ncols": 3} if below else beside
     if unique:
         axis.legend(unique.values(), unique.keys(), handlelength=1.6, borderaxespad=0.2, **where)
 
