@@ -16,8 +16,8 @@ def work(job: stage.Job) -> None:
     device = device_of(cfg["device"]) if trains else "cpu"
     shared = {name: value for name, value in cfg.items() if name != "seeds"}
 
-    rates = (cfg["rates"] or [cfg["training"]["lr"]]) if trains else []
-    budgets = [Budget(**at_rate(cfg["training"], rate)) for rate in rates]
+    settings = [at_rate(cfg["training"], rate) for rate in cfg.get("rates") or ()] or [cfg.get("training")]
+    budgets = [Budget(**one) for one in settings] if trains else []
 
     def one(keys, checkpoint, tell):
         weights = place / f"seed={keys['seed']}" / "weights.pt"
@@ -29,7 +29,7 @@ def work(job: stage.Job) -> None:
         return [row], backend
 
     cells = [({"seed": seed}, shared | {"seed": seed}) for seed in seeds]
-    epochs = cfg["training"]["epochs"] * len(rates) if trains else 1
+    epochs = cfg["training"]["epochs"] * len(budgets) if trains else 1
     job.runs("benchmark", cells, one, device, epochs, "epochs" if trains else "baselines", beside=("weights.pt",))
     Path(job.outputs["weights"]).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(place / f"seed={seeds[0]}" / "weights.pt", job.outputs["weights"])

@@ -91,6 +91,17 @@ def test_a_run_to_go_on_from_keeps_its_newest_checkpoint_and_a_finished_one_none
     assert {Path(path).name for path in found if "s4d" in path} == {"checkpoint-old.pt", "checkpoint-new.pt"}
 
 
+def test_a_run_at_several_rates_keeps_the_checkpoint_of_each(made):
+    going = made.root / "tables/forecast/model=s6/system=ou"
+    (going / "rows.parquet").unlink()
+    for age, name in ((30, "old-0"), (25, "old-1"), (20, "new-0"), (10, "new-1")):
+        path = going / "seed=0" / f"checkpoint-{name}.pt"
+        path.write_bytes(b"weights")
+        os.utime(path, (1000 - age, 1000 - age))
+    found = listed(record.find("tiny", made.root.parent))
+    assert {Path(path).name for path in found} == {"checkpoint-old-0.pt", "checkpoint-old-1.pt"}
+
+
 def test_tables_that_no_stage_makes_and_parts_of_files_go(made):
     for path in ("tables/former.parquet", "tables/former/model=x/rows.parquet", "tables/.score.parquet.ab12.part", ".probe-17"):
         (made.root / path).parent.mkdir(parents=True, exist_ok=True)

@@ -219,10 +219,12 @@ def _judge(rule: Rule, found: dict, entry: dict) -> Result:
     verdict = rule.judge(low, high)
     p = None if exact else found.get("p")
     if p is None and not exact:
-        logged = entry.get("log") and min(estimate, low, high) > 0
-        scale = (rule.logged, *map(math.log, (estimate, low, high))) if logged else (rule, estimate, low, high)
-        if entry.get("fisher") and max(map(abs, (low, high))) < 1:
-            scale = (rule.fisher, (math.atanh(low) + math.atanh(high)) / 2, math.atanh(low), math.atanh(high))
+        scale = rule, estimate, low, high
+        if entry.get("log") and min(estimate, low, high) > 0:
+            scale = rule.logged, *map(math.log, (estimate, low, high))
+        elif entry.get("fisher") and max(abs(low), abs(high)) < 1:
+            ends = math.atanh(low), math.atanh(high)
+            scale = rule.fisher, sum(ends) / 2, *ends
         p = scale[0].p_value(*scale[1:], found.get("df"))
     return Result(verdict, _reason(verdict, rule, low, high, note), estimate, low, high, p)
 

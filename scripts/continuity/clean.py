@@ -120,11 +120,19 @@ def _finished(folder: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _unfinished(folder: Path) -> Iterator[tuple[Path, str]]:
-    """In the folder of a job that is still to be done: all checkpoints of a run but the newest, which it may go on from."""
+    """In the folder of a job that is still to be done: all checkpoints of a run but the newest, which it may go on from.
+
+    A run that trains at several rates has one for each: checkpoint-IDENTITY-NUMBER.pt.
+    """
     places = {path.parent for path in folder.glob("*/**/checkpoint-*.pt")}
     for place in places:
-        for path in sorted(place.glob("checkpoint-*.pt"), key=lambda path: path.stat().st_mtime)[:-1]:
-            yield path, "checkpoint of a run with other settings or code"
+        by_age = sorted(place.glob("checkpoint-*.pt"), key=lambda path: path.stat().st_mtime)
+        kept = _identity_of(by_age[-1])
+        yield from ((path, "checkpoint of a run with other settings or code") for path in by_age if _identity_of(path) != kept)
+
+
+def _identity_of(checkpoint: Path) -> str:
+    return checkpoint.stem.split("-")[1]
 
 
 def _tables(study: Study) -> Iterator[tuple[Path, str]]:

