@@ -90,6 +90,11 @@ def test_the_smaller_the_blocks_the_less_neighbours_are_alike(digits):
     assert steps == sorted(steps) and steps[-1] > 2 * steps[0]
 
 
+def test_one_block_is_no_other_order():
+    with pytest.raises(ValueError, match="permute is 196: it must be below the length of the sequences, 196"):
+        make({"name": "smnist", "size": 14, "n": {"train": 8}, "permute": 196})
+
+
 def test_sequences_of_unequal_lengths_are_not_permuted():
     with pytest.raises(ValueError, match="permute asks for sequences of one length; theirs are from"):
         make({"name": "listops", "n": {"train": 8}, "length": [10, 60], "permute": 2})

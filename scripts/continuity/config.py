@@ -184,7 +184,7 @@ def _combinations(config: dict) -> Iterable[str]:
 
 
 def _names(config: dict) -> Iterable[str]:
-    from continuity.sizes import TASKS, VOCABULARY
+    from continuity.sizes import TASKS, Sizes
 
     models = {model["name"] for model in config["models"]}
     tasks = [task["name"] for task in config["tasks"]["list"]]
@@ -225,8 +225,12 @@ def _names(config: dict) -> Iterable[str]:
             yield f"tasks.list[{index}]: {task['name']}{of} is not a known task and gives no path; {near}"
         if "path" in task and "label" not in task and kind not in known_tasks():
             yield f"tasks.list[{index}]: {task['name']} has a path but no label; name the label column"
-        if "permute" in task and kind in VOCABULARY:
-            yield f"tasks.list[{index}].permute: sequences of {kind} differ in length; no one order fits them all"
+        if "permute" in task and kind in TASKS:
+            amount, where = Sizes(config).task(task["name"]), f"tasks.list[{index}].permute"
+            if amount.vocabulary:
+                yield f"{where}: sequences of {kind} differ in length; no one order fits them all"
+            elif task["permute"] >= amount.length:
+                yield f"{where}: {task['permute']} must be below the length of the sequences, {amount.length}"
         digits, there = sum(task.get("n", {}).values()), sum(TASKS["smnist"][0])
         if kind == "smnist" and digits > there:
             yield f"tasks.list[{index}].n: asks for {digits} digits, there are {there}"

@@ -123,12 +123,14 @@ def divide(train: list, test: list, n: dict[str, int] | None, seed: int, held: f
 def permuted(task: Task, block: int, seed: int) -> Task:
     """The task with blocks of so many steps in another order, the same for all sequences: as much to learn, less continuity.
 
-    Raises ValueError where sequences differ in length, for then no one order fits all.
+    Raises ValueError where sequences differ in length, for then no one order fits all, and where they are one block.
     """
     lengths = sorted({int(length) for part in task.splits.values() for length in part.lengths})
     if len(lengths) != 1:
         found = f"from {lengths[0]} to {lengths[-1]}" if lengths else "none"
         raise ValueError(f"task {task.name}: permute asks for sequences of one length; theirs are {found}")
+    if block >= lengths[0]:
+        raise ValueError(f"task {task.name}: permute is {block}: it must be below the length of the sequences, {lengths[0]}")
     blocks = np.split(np.arange(lengths[0]), range(block, lengths[0], block))
     order = np.concatenate([blocks[i] for i in np.random.default_rng([seed, 23]).permutation(len(blocks))])
     splits = {}
