@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from continuity.dissipation import LIMIT
 from continuity.native import njit, over_batch
 from continuity.scan_kernels import KERNEL_RULES, exp_parts, slopes
+from continuity.uncompiled import uncompiled
 
 _FAST = {"reassoc", "contract", "nsz"}
 _EXACT, _BILINEAR = KERNEL_RULES["zoh"], KERNEL_RULES["bilinear"]
@@ -571,7 +572,7 @@ def _lanes(x, fill):
     return F.pad(x.detach(), (0, 0, 0, missing), value=fill).view(-1, LANES, x.shape[1]).transpose(1, 2)
 
 
-@torch.compiler.disable
+@uncompiled
 def compiled_violation(a, b, c, d, p, beta, logarithm, output, clip):
     """`dissipation.lmi_violation` of real tensors on a CPU."""
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), torch.promote_types(c.dtype, p.dtype))
@@ -586,7 +587,7 @@ def _table(x, shape):
     return x.reshape(-1, x.shape[-1]) if repeats else x.expand(*shape[:-1], x.shape[-1]).reshape(-1, x.shape[-1])
 
 
-@torch.compiler.disable
+@uncompiled
 def compiled_selective(delta, A, B, C, D, p, beta, discretization, output, supply, clip):
     """`dissipation.selective_violation` of real tensors on a CPU."""
     rule = {"zoh": EXACT, "euler": EULER, "bilinear": BILINEAR}[discretization]

@@ -9,9 +9,10 @@ import torch
 
 from continuity import native
 from continuity.native import njit, over_batch
+from continuity.uncompiled import uncompiled
 
 
-@torch.compiler.disable
+@uncompiled
 def lti_scan(log_a, x):
     """h (B, L, 2P) in planes, from log a (P,) complex and x (B, L, 2P) in planes, real floating point.
 

@@ -16,6 +16,7 @@ from numba.extending import overload
 
 from continuity.native import njit, over_batch
 from continuity.scan import driven
+from continuity.uncompiled import uncompiled
 
 CHUNK = 32
 _FAST = {"reassoc", "contract", "nsz"}
@@ -250,7 +251,7 @@ class _Scan(torch.autograd.Function):
         return dstep, ds, dA.sum(0), dB, dC, G, None
 
 
-@torch.compiler.disable
+@uncompiled
 def compiled_scan(u, delta, A, B, C, rule, state=None):
     """(y, last state (B, D, N)) of `scan.selective_scan` without D; float32 or float64 on a CPU, A real."""
     step, s = driven(u, delta, rule.taps == 2)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from continuity.scan import driven
+from continuity.uncompiled import uncompiled
 
 CHUNK = 32
 RULES = {"zoh": 0, "bilinear": 1, "euler": 2, "averaged": 3}
@@ -182,7 +183,7 @@ class _Scan(torch.autograd.Function):
         return dstep, ds, dA.sum(0), dB.sum(1), dC.sum(1), dh0, None
 
 
-@torch.compiler.disable
+@uncompiled
 def triton_scan(u, delta, A, B, C, discretization="zoh", state=None):
     """(y, last state (B, D, N)) of `scan.selective_scan` without D; float32 or float64, A real."""
     step, s = driven(u, delta, discretization == "averaged")

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from continuity import curves
+from continuity.adamw import AdamW
 from continuity.network import optim_groups
 from continuity.problems import Problem
 from continuity.runs import METER
@@ -211,7 +212,7 @@ class Trainer:
         self.validation, self.budget, self.seed = validation, budget, seed
         self.loss, self.score, self.checkpoint, self.device, self.tell = loss, score, checkpoint, device, tell
         groups = optim_groups(model, budget.lr, budget.weight_decay, budget.layer_lr)
-        self.optimizer = torch.optim.AdamW(groups, fused=True)
+        self.optimizer = AdamW(groups)
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         self.steps_per_epoch = math.ceil(len(train) / budget.batch)
         self.outcome = Outcome()
@@ -289,7 +290,7 @@ class Trainer:
         factor = self._factor()
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * factor
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss = self._loss(index)
         loss.backward()
         loss = loss.detach()

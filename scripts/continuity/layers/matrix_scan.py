@@ -15,6 +15,7 @@ from continuity import native
 from continuity.layers import chunked
 from continuity.layers.sum_scan import sum_scan
 from continuity.native import njit, over_batch
+from continuity.uncompiled import uncompiled
 
 CHUNK = 16
 _FAST = {"reassoc", "contract", "nsz"}
@@ -189,7 +190,7 @@ def _backward(first, last, q, k, v, a, e, w, r, kept, x, recalled, do, dq, dk, d
                     )  # fmt: skip
 
 
-@torch.compiler.disable
+@uncompiled
 def _scan(q, k, v, a, e, w, r):
     """o of the module's head; a (B, H, L, K), (B, H, L, 1) or None where nothing decays, e None where nothing is erased.
 

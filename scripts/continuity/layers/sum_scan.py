@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from continuity.native import njit, over_batch
+from continuity.uncompiled import uncompiled
 
 _FAST = {"reassoc", "contract", "nsz"}
 
@@ -79,7 +80,7 @@ class _SumScan(torch.autograd.Function):
         return grads
 
 
-@torch.compiler.disable
+@uncompiled
 def sum_scan(q, k, v):
     """o (B, H, L, V) of the module's head."""
     shape = (*v.shape[:2], -1, -1)
