@@ -9,6 +9,7 @@ from continuity import config
 from continuity.study import Study
 
 ROOT = Path(__file__).parents[1]
+SMALL = {"name": "smnist14", "kind": "smnist", "size": 14}
 
 
 @pytest.fixture(scope="module")
@@ -70,12 +71,17 @@ def problems(found):
         ("tasks.list.0.name", "smist", ["did you mean smnist"]),
         ("tasks.list.1.permute", 1, ["tasks.list[1].permute: sequences of listops differ in length"]),
         ("tasks.list.0.permute", 784, ["tasks.list[0].permute: 784 must be below the length of the sequences, 784"]),
-        ("tasks.list.2.permute", 196, ["tasks.list[2].permute: 196 must be below the length of the sequences, 196"]),
+        (
+            "tasks.list.0",
+            SMALL | {"permute": 196},
+            ["tasks.list[0].permute: 196 must be below the length of the sequences, 196"],
+        ),
         ("benchmark.rates", 0.01, ["benchmark.rates: must be a list or null, is 0.01"]),
         ("benchmark.rates", [], ["benchmark.rates: [] should be non-empty"]),
         ("tasks.list.0.n.train", 4900, ["tasks.list[0].n: asks for 5700 digits, there are 5000"]),
-        ("tasks.list.2.kind", "smist", ["smnist14 of kind smist is not a known task", "did you mean smnist"]),
-        ("curriculum.tasks", ["smnist15"], ["curriculum.tasks: smnist15 is not in tasks.list; did you mean smnist14"]),
+        ("tasks.list.0", SMALL | {"kind": "smist"}, ["smnist14 of kind smist is not a known task", "did you mean smnist"]),
+        ("curriculum.tasks", ["smnist15"], ["curriculum.tasks: smnist15 is not in tasks.list; did you mean smnist"]),
+        ("tasks.list.0.curriculum", "onyl", ["tasks.list[0].curriculum", "only"]),
         ("mixtures.etas", [0, 0.0], ["listed twice"]),
         ("forecast.seeds", [1, 1], ["listed twice"]),
         ("mixtures.etas", [1.5], ["mixtures.etas[0]"]),
@@ -127,11 +133,19 @@ def test_the_schema_forbids_unknown_keys_at_every_level():
 
 
 def test_the_curriculum_takes_the_tasks_that_are_kept_for_it_or_all_of_them(default):
-    assert Study(default).values["curriculum_task"] == ["smnist14"]
-    assert "smnist14" not in Study(default).values["scored_task"]
-    for task in default["tasks"]["list"]:
-        task.pop("curriculum_only", None)
-    assert Study(default).values["curriculum_task"] == Study(default).values["scored_task"] == ["smnist", "listops", "smnist14"]
+    default = changed(default, "tasks.list", [{"name": "smnist"}, {"name": "listops"}, dict(SMALL, name="small")])
+    smnist, listops, small = default["tasks"]["list"]
+    names = ["smnist", "listops", "small"]
+    assert Study(default).values["curriculum_task"] == Study(default).values["scored_task"] == names
+    listops["curriculum"] = False
+    assert Study(default).values["curriculum_task"] == ["smnist", "small"]
+    assert Study(default).values["scored_task"] == names
+    small["curriculum"] = "only"
+    assert Study(default).values["curriculum_task"] == ["small"]
+    assert Study(default).values["scored_task"] == ["smnist", "listops"]
+    for task in (smnist, small):
+        task["curriculum"] = False
+    assert "curriculum.tasks: no task is left, as each of tasks.list says curriculum: false" in problems(default)
 
 
 def test_an_overlay_merges_mappings_and_replaces_lists():

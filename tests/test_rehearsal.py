@@ -95,7 +95,7 @@ def test_a_task_is_played_as_its_job_makes_it(here, monkeypatch):
     asked = []
     monkeypatch.setattr(preflight, "_ask", lambda play: asked.append(play) or [])
     found = config.load(ROOT / "config/tiny.yaml")
-    task = table(here, ["a", "b"] * 20) | {"curriculum_only": True, "permute": 7}
+    task = table(here, ["a", "b"] * 20) | {"curriculum": "only", "permute": 7}
     preflight.check(Study(config.overlay(found, {"tasks": {"list": [*found["tasks"]["list"], task]}})))
     assert rehearsal.rehearse({"networks": [], "tasks": asked[0]["tasks"]}) == []
     with (here / "own.csv").open("a") as file:

@@ -296,10 +296,10 @@ def kind_of(task: dict) -> str:
 
 
 def curriculum_tasks(config: dict) -> list[str]:
-    """The tasks of the curriculum: those named; else those kept for it, or all."""
+    """The tasks of the curriculum: those named; else those kept for it, or all that are not kept out."""
     entries = config["tasks"]["list"]
-    kept = [task["name"] for task in entries if task.get("curriculum_only")]
-    return config["curriculum"]["tasks"] or kept or [task["name"] for task in entries]
+    kept = [task["name"] for task in entries if task.get("curriculum") == "only"]
+    return config["curriculum"]["tasks"] or kept or [task["name"] for task in entries if task.get("curriculum", True)]
 
 
 def _plans(config: dict, tasks: list[str]) -> Iterable[str]:
@@ -308,6 +308,8 @@ def _plans(config: dict, tasks: list[str]) -> Iterable[str]:
 
     part = config["curriculum"]
     chosen = curriculum_tasks(config)
+    if not chosen:
+        yield "curriculum.tasks: no task is left, as each of tasks.list says curriculum: false"
     yield from _twice("curriculum.tasks", chosen)
     yield from _twice("curriculum.plans", [plan["name"] for plan in part["plans"]])
     named = [("curriculum.tasks", name, tasks, "tasks.list") for name in chosen]

@@ -68,7 +68,7 @@ def _system(study: "Study", keys: dict) -> dict:
 
 def _task(study: "Study", keys: dict) -> dict:
     entry = _entry(study.config["tasks"]["list"], keys["task"])
-    made = {name: value for name, value in entry.items() if name != "curriculum_only"}
+    made = {name: value for name, value in entry.items() if name != "curriculum"}
     return {"seed": study.config["tasks"]["seed"], "task": made}
 
 
@@ -424,7 +424,7 @@ class Study:
         return {
             "system": [system["name"] for system in part["systems"]["list"]],
             "task": [task["name"] for task in part["tasks"]["list"]],
-            "scored_task": [task["name"] for task in part["tasks"]["list"] if not task.get("curriculum_only")],
+            "scored_task": [task["name"] for task in part["tasks"]["list"] if task.get("curriculum") != "only"],
             "encoder": part["latents"]["encoders"],
             "benchmark_model": part["benchmark"]["models"] + part["benchmark"]["baselines"],
             "forecast_model": part["forecast"]["models"] + part["forecast"]["baselines"],
