@@ -590,6 +590,19 @@ def test_views_say_final_accuracy_cost_and_drop(tmp_path):
     assert [seconds for (seconds,) in curve] == [10, 20, 30, 40, 50, 60]
 
 
+def test_seeds_that_refine_at_different_epochs_make_one_curve(tmp_path):
+    rows, times = invented(PLANS)
+    early = [row for row in rows if row["plan"] == "coarse" and row["stride"] > 1][-1]
+    early |= {"stage": early["stage"] + 1, "stride": 1}
+    for name, content in (("curriculum", rows), ("curriculum_times", times)):
+        tables.write(name, content, tmp_path / f"{name}.parquet")
+    connection = catalog.open_files({name: tmp_path / f"{name}.parquet" for name in ("curriculum", "curriculum_times")})
+    curve = connection.sql("SELECT epoch, stride, n_seeds FROM curriculum_curve WHERE plan = 'coarse' ORDER BY epoch").fetchall()
+    assert [epoch for epoch, _, _ in curve] == sorted({row["epoch"] for row in rows if row["plan"] == "coarse"})
+    assert {seeds for _, _, seeds in curve} == {len({row["seed"] for row in rows})}
+    assert dict((epoch, stride) for epoch, stride, _ in curve)[early["epoch"]] == 1
+
+
 # ---------------------------------------------------------------- the stage's script
 
 

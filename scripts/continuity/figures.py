@@ -488,7 +488,7 @@ def curriculum(ask: Callable, narrow: bool):
     if "time_to_target" in ask.tables:
         wanted = "target = '95 % of plain' AND ratio IS NOT NULL AND NOT starts_with(plan, 'restarts')"
         ratios = ask(f"FROM time_to_target WHERE {wanted} ORDER BY task, model, plan, baseline")
-    drops = ask("SELECT task || ', ' || plan AS place, model, drop, low, high FROM curriculum_drop ORDER BY ALL")
+    drops = ask("FROM curriculum_drop ORDER BY task, plan, stage, stride DESC, to_stride, model")
     figure, axes = _panels(len(tasks) + (len(ratios) > 0) + (len(drops) > 0), narrow)
     for axis, task in zip(axes, tasks, strict=False):
         for plan, line in curves[curves["task"] == task].groupby("plan"):
@@ -507,6 +507,8 @@ def curriculum(ask: Callable, narrow: bool):
         _finish(axis, "Time to 95 % of plain's best", "training time / that of the baseline", "")
     if len(drops):
         axis = next(rest)
+        named = drops["plan"] + ", " + drops["stride"].astype(str) + " to " + drops["to_stride"].astype(str)
+        drops["place"] = named if drops["task"].nunique() == 1 else drops["task"] + ", " + named
         _dots(axis, drops, "drop", "model", "place")
         _legend(axis, loc="lower right")
         axis.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
