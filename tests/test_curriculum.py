@@ -597,7 +597,9 @@ def test_seeds_that_refine_at_different_epochs_make_one_curve(tmp_path):
     for name, content in (("curriculum", rows), ("curriculum_times", times)):
         tables.write(name, content, tmp_path / f"{name}.parquet")
     connection = catalog.open_files({name: tmp_path / f"{name}.parquet" for name in ("curriculum", "curriculum_times")})
-    curve = connection.sql("SELECT epoch, stride, n_seeds FROM curriculum_curve WHERE plan = 'coarse' ORDER BY epoch").fetchall()
+    curve = connection.sql(
+        "SELECT epoch, stride, n_seeds FROM curriculum_curve WHERE plan = 'coarse' ORDER BY epoch"
+    ).fetchall()
     assert [epoch for epoch, _, _ in curve] == sorted({row["epoch"] for row in rows if row["plan"] == "coarse"})
     assert {seeds for _, _, seeds in curve} == {len({row["seed"] for row in rows})}
     assert dict((epoch, stride) for epoch, stride, _ in curve)[early["epoch"]] == 1
