@@ -12,7 +12,7 @@ WITH timed AS (
     FROM curriculum JOIN curriculum_times USING (task, model, plan, seed, epoch)
     WHERE accuracy IS NOT NULL
 )
-SELECT task, model, plan, epoch, max(stage) AS stage, arg_max(stride, stage) AS stride, avg(seconds) AS seconds, avg(samples) AS samples, avg(accuracy) AS accuracy,
-    avg(accuracy_stage) AS accuracy_stage, count(*) AS n_seeds
+SELECT task, model, plan, epoch, max(stage) AS stage, arg_max(stride, stage) AS stride, avg(seconds) AS seconds,
+    avg(samples) AS samples, avg(accuracy) AS accuracy, avg(accuracy_stage) AS accuracy_stage, count(*) AS n_seeds
 FROM timed GROUP BY ALL
 ORDER BY ALL
