@@ -50,6 +50,6 @@ class AdamW:
 
     def _moments(self, parameter: nn.Parameter) -> tuple[Tensor, Tensor, Tensor]:
         if parameter not in self.moments:
-            zero = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+            zero = torch.zeros_like(parameter)
             self.moments[parameter] = zero, zero.clone(), torch.zeros((), device=parameter.device)
         return self.moments[parameter]

@@ -478,6 +478,11 @@ def _advantage(axis, ask: Callable, pair: str) -> None:
     _legend(axis, fontsize=6.5)
 
 
+def _of_task(rows, names):
+    """Names of rows, the task before them where there are several."""
+    return names if rows["task"].nunique() == 1 else rows["task"] + ", " + names
+
+
 def curriculum(ask: Callable, narrow: bool):
     """Accuracy against training time by plan, the time to the highest target that all seeds reach, what a refinement costs."""
     curves = ask("FROM curriculum_curve ORDER BY task, model, plan, epoch")
@@ -487,7 +492,7 @@ def curriculum(ask: Callable, narrow: bool):
     ratios = curves.iloc[:0]
     if "time_to_target" in ask.tables:
         wanted = "ratio IS NOT NULL AND target LIKE '% of plain' AND NOT starts_with(plan, 'restarts')"
-        best = f"SELECT target FROM time_to_target WHERE {wanted} ORDER BY status = 'ok' DESC, target DESC LIMIT 1"
+        best = f"SELECT target FROM time_to_target WHERE {wanted} ORDER BY status = 'ok' DESC, target_accuracy DESC LIMIT 1"
         ratios = ask(f"FROM time_to_target WHERE {wanted} AND target = ({best}) ORDER BY task, model, plan, baseline")
     drops = ask("FROM curriculum_drop ORDER BY task, plan, stage, stride DESC, to_stride, model")
     figure, axes = _panels(len(tasks) + (len(ratios) > 0) + (len(drops) > 0), narrow)
@@ -500,16 +505,15 @@ def curriculum(ask: Callable, narrow: bool):
     rest = iter(axes[len(tasks) :])
     if len(ratios):
         axis = next(rest)
-        named = ratios["model"].map(label) + ", " + ratios["plan"]
-        ratios["place"] = named if ratios["task"].nunique() == 1 else ratios["task"] + ", " + named
+        ratios["place"] = _of_task(ratios, ratios["model"].map(label) + ", " + ratios["plan"])
         _dots(axis, ratios, "ratio", "baseline", "place")
         _legend(axis, title="baseline", loc="best")
         axis.axvline(1, color=FAINT, linewidth=0.8, zorder=0)
         _finish(axis, f"Time to {ratios['target'].iloc[0]}'s best", "training time / that of the baseline", "")
     if len(drops):
         axis = next(rest)
-        named = drops["plan"] + ", " + drops["stride"].astype(str) + " to " + drops["to_stride"].astype(str)
-        drops["place"] = named if drops["task"].nunique() == 1 else drops["task"] + ", " + named
+        strides = drops["stride"].astype(str) + " to " + drops["to_stride"].astype(str)
+        drops["place"] = _of_task(drops, drops["plan"] + ", " + strides)
         _dots(axis, drops, "drop", "model", "place")
         _legend(axis, loc="lower right")
         axis.axvline(0, color=FAINT, linewidth=0.8, zorder=0)
