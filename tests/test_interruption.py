@@ -137,6 +137,8 @@ def disturbed(tmp_path_factory, truth):
             assert all((job["path"], job["started"]) != (orphan["path"], orphan["started"]) for job in beside), "an orphan"
         time.sleep(chance.uniform(0, 2))
         orphans = number % 2 == 0
+        if orphans:
+            started.wait_for(moment)  # jobs are short, and the one seen above may have ended since
         started.kill(jobs=not orphans)
         orphaned += orphans and bool(at_work(project))
     assert orphaned >= KILLS // 4, "jobs have outlived their run"
