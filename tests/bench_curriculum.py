@@ -24,11 +24,11 @@ def seconds(layer: str) -> dict[int, float]:
     found = {}
     for stage in trainer.plan.stages(BUDGET.epochs):
         trainer.enter(stage)
-        trainer._update(torch.arange(BATCH))
+        trainer._update(*trainer._feed([torch.arange(BATCH)]))
         times = []
         for _ in range(REPEATS):
             began = clock("cpu")
-            trainer._update(torch.arange(BATCH))
+            trainer._update(*trainer._feed([torch.arange(BATCH)]))
             times.append(clock("cpu") - began)
         found[stage.stride] = statistics.median(times)
     return found

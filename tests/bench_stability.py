@@ -32,11 +32,11 @@ def main():
         plan = Plan({"name": "sst", "host": "sst"}, budget, how)
         trainers[name], spent[name] = ForecastTrainer(plan.build(data, variant), data, plan, variant, 0), []
         trainers[name].model.train()
-        trainers[name]._update(index)
+        trainers[name]._update(*trainers[name]._feed([index]))
     for _ in range(ROUNDS):
         for name, trainer in trainers.items():
             began = time.process_time()
-            trainer._update(index)
+            trainer._update(*trainer._feed([index]))
             spent[name].append(time.process_time() - began)
     plain = spent.pop("no penalty")
     for name, found in spent.items():

@@ -138,8 +138,8 @@ def test_the_learning_rate_at_the_first_step_of_each_stage_is_that_of_the_plan()
 def test_the_trainer_starts_every_stage_at_the_learning_rate_of_the_plan(monkeypatch):
     plan, seen_rates, update = Plan([4, 2, 1]), [], Trainer._update
 
-    def watching(self, index):
-        out = update(self, index)
+    def watching(self, batch):
+        out = update(self, batch)
         seen_rates.append([group["lr"] / peak for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True)])
         return out
 
@@ -294,7 +294,7 @@ def test_other_strides_give_other_weights_and_the_last_stage_is_the_plain_model(
     outcome = trainer.fit()
     assert not same(plain, coarse)
     assert [line["stride"] for line in outcome.history] == [4, 4, 1, 1]
-    assert trainer.options == {} and trainer.coarse.x.shape[1] == 48
+    assert trainer.options == {} and trainer.source.x.shape[1] == 48
     assert outcome.history[-1]["accuracy"] == outcome.history[-1]["accuracy_stage"]
 
 
@@ -310,11 +310,11 @@ def test_a_run_stopped_in_a_stage_continues_in_it_to_the_same_weights(tmp_path, 
     monkeypatch.setattr(training, "SAVE_EVERY", -1.0)
     path, update, count = tmp_path / "checkpoint.pt", Trainer._update, []
 
-    def stopping(self, index):
+    def stopping(self, batch):
         count.append(1)
         if len(count) == stop_at:
             raise Stopped
-        return update(self, index)
+        return update(self, batch)
 
     monkeypatch.setattr(Trainer, "_update", stopping)
     with pytest.raises(Stopped):

@@ -220,3 +220,11 @@ def test_a_wrong_entry_is_one_line(entry, wanted):
 def test_ett_needs_twenty_months(tmp_path):
     (line,) = problems(write(tmp_path, rows(1000)) | {"name": "ETTh1"})
     assert "1000 rows are fewer than 20 months of 30 days (14400 rows)" in line
+
+
+def test_a_series_moves_to_the_device_where_it_fits_twice_over(tmp_path):
+    part = windows(load(write(tmp_path, rows(200))), 20, 5)["train"]
+    assert (part.device, part.near("meta", 2 * 200 * 2 * 4).device) == ("cpu", "meta")
+    assert part.near("meta", 2 * 200 * 2 * 4 - 1) is part
+    x, y, _ = part.near("meta", 1e9).take(torch.arange(3), "meta")
+    assert (x.device.type, x.shape, y.shape) == ("meta", (3, 20, 2), (3, 5, 2))

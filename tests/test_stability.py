@@ -98,7 +98,7 @@ def test_all_storages_of_a_seed_see_the_same_batches_and_dropout(data, name, var
     def batches(variant):
         seen, forward = [], ForecastTrainer._forward
         with monkeypatch.context() as patch:
-            patch.setattr(ForecastTrainer, "_forward", lambda self, index: (seen.append(index), forward(self, index))[1])
+            patch.setattr(ForecastTrainer, "_forward", lambda self, x, lengths: (seen.append(x), forward(self, x, lengths))[1])
             run(data, variant, name)
         return torch.cat(seen), torch.get_rng_state()
 
@@ -188,11 +188,11 @@ def test_a_stopped_run_goes_on_to_the_same_weights_and_storage(data, tmp_path, m
     monkeypatch.setattr(training, "SAVE_EVERY", -1.0)
     path, update, count = tmp_path / "checkpoint.pt", ForecastTrainer._update, []
 
-    def stopping(self, index):
+    def stopping(self, batch):
         count.append(1)
         if len(count) == 13:
             raise Stopped
-        return update(self, index)
+        return update(self, batch)
 
     with monkeypatch.context() as patch:
         patch.setattr(ForecastTrainer, "_update", stopping)
@@ -230,8 +230,8 @@ def test_the_released_schedule_is_followed_whatever_the_warm_up(data, monkeypatc
     def rates(**budget):
         seen, update = {}, ForecastTrainer._update
 
-        def note(self, index):
-            loss = update(self, index)
+        def note(self, batch):
+            loss = update(self, batch)
             seen.setdefault(self.step // self.steps_per_epoch, self.optimizer.param_groups[-1]["lr"])
             assert self.optimizer.param_groups[-1]["betas"] == (0.95, 0.999)
             return loss

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -56,6 +57,54 @@ def test_data_moves_to_the_device_where_it_fits_twice_over():
     assert data.near("meta", 2 * size - 1) is data
 
 
+class Elsewhere(Data):
+    """Data that say they lie on a device that is not the model's."""
+
+    device = property(lambda self: "cpu:elsewhere")
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_data_that_do_not_fit_on_the_device_train_to_the_same_weights(ragged, monkeypatch):
+    threads, take = set(), Data.take
+    monkeypatch.setattr(Elsewhere, "take", lambda *given: (threads.add(threading.current_thread()), take(*given))[1])
+    whole, fed = network(), network()
+    for model, kind in ((whole, Data), (fed, Elsewhere)):
+        data = kind(**vars(sets(ragged=ragged)))
+        Trainer(model, data, sets(12), BUDGET, 3, mse_loss, training.rmse).fit()
+    assert same(whole, fed)
+    assert threads and threading.main_thread() not in threads and not any(thread.is_alive() for thread in threads)
+
+
+def test_batches_are_made_ready_ahead_in_order_and_no_further():
+    begun, ready = [], threading.Event()
+
+    def load(item):
+        begun.append(item)
+        if len(begun) == 4:
+            ready.set()
+        return -item
+
+    found = training.ahead(load, range(10), 3)
+    assert next(found) == 0 and ready.wait(10)
+    assert begun == [0, 1, 2, 3]
+    assert list(found) == [-item for item in range(1, 10)] and begun == list(range(10))
+    assert list(training.ahead(load, [], 3)) == []
+
+
+def test_what_a_batch_made_ahead_raises_reaches_the_caller_and_ends_the_thread():
+    def load(item):
+        if item == 2:
+            raise Stopped
+        return threading.current_thread()
+
+    found = training.ahead(load, range(5))
+    thread = next(found)
+    next(found)
+    with pytest.raises(Stopped):
+        next(found)
+    assert not thread.is_alive()
+
+
 class Stopped(Exception):
     pass
 
@@ -87,11 +136,11 @@ def test_a_run_stopped_inside_an_epoch_ends_in_the_same_weights(tmp_path, monkey
     monkeypatch.setattr(training, "SAVE_EVERY", -1.0)
     path, update, count = tmp_path / "checkpoint.pt", Trainer._update, []
 
-    def stopping(self, index):
+    def stopping(self, batch):
         count.append(1)
         if len(count) == 6:
             raise Stopped
-        return update(self, index)
+        return update(self, batch)
 
     monkeypatch.setattr(Trainer, "_update", stopping)
     with pytest.raises(Stopped):
@@ -114,7 +163,7 @@ SCRIPT = textwrap.dedent(
     training.SAVE_EVERY = -1.0
     if {slow!r}:
         update = training.Trainer._update
-        training.Trainer._update = lambda self, index: (time.sleep(0.05), print(self.step, flush=True), update(self, index))[2]
+        training.Trainer._update = lambda self, batch: (time.sleep(0.05), print(self.step, flush=True), update(self, batch))[2]
     model = network()
     fit(model, Path({checkpoint!r}), budget=replace(BUDGET, epochs=6))
     torch.save(model.state_dict(), {out!r})

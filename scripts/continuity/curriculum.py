@@ -87,7 +87,7 @@ class StagedTrainer(Trainer):
         """Train on the sequences as `stage` sees them from now on."""
         if stage != self.stage:
             self.stage = stage
-            self.coarse, self.options = thinned(self.train, stage)
+            self.source, self.options = thinned(self.train, stage)
 
     def _epoch(self, epoch, stop):
         self.enter(self._stage(epoch))
@@ -96,9 +96,8 @@ class StagedTrainer(Trainer):
     def _factor(self):
         return self.plan.rate(self.step, self.budget.epochs, self.steps_per_epoch, self.budget.warmup)
 
-    def _forward(self, index):
-        x, y, lengths = self.coarse.take(index, self.device)
-        return self.model(x, lengths=lengths, step_scale=float(self.stage.stride), **self.options), y
+    def _forward(self, x, lengths):
+        return self.model(x, lengths=lengths, step_scale=float(self.stage.stride), **self.options)
 
     def _judge(self, epoch):
         stage, after = self.stage, self._stage(epoch + 1, self.summed / len(self.train))

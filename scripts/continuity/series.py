@@ -7,7 +7,7 @@ training part. Windows of validation and test reach one input length back, so th
 
 import datetime
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -238,6 +238,15 @@ class Windows:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    @property
+    def device(self) -> str:
+        """Where the series lies."""
+        return self.values.device.type
+
+    def near(self, device: str, free: float) -> "Windows":
+        """On `device` where the series takes at most half of `free` bytes there; else as it is."""
+        return replace(self, values=self.values.to(device)) if self.values.nbytes <= free / 2 else self
 
     def take(self, index: Tensor, device: str = "cpu") -> tuple[Tensor, Tensor, None]:
         """x (B, L, C), y (B, H, C) of the windows `index` (B,); no lengths, for all are whole."""

@@ -27,7 +27,7 @@ from continuity.layers.s6 import S6
 from continuity.problems import Problem
 from continuity.regularizer import DissipationRegularizer, state_norm
 from continuity.series import Windows
-from continuity.training import Budget, Outcome, Trainer, parameters, seed_everything
+from continuity.training import Batch, Budget, Outcome, Trainer, parameters, seed_everything
 from continuity.variants import Traits, Variant
 
 WHERE = ("before", "after")
@@ -106,14 +106,14 @@ class ForecastTrainer(Trainer):
     def _factor(self) -> float:
         return self.model.released_rate(self.step // self.steps_per_epoch + 1) if self.released else super()._factor()
 
-    def _loss(self, index: Tensor) -> Tensor:
-        loss, penalty = super()._loss(index), self.model.penalty
+    def _loss(self, batch: Batch) -> Tensor:
+        loss, penalty = super()._loss(batch), self.model.penalty
         if penalty is None:
             return loss
         if penalty.weight:
             loss = loss + penalty()
         if self.router_weight:
-            loss = loss + self.router_weight * (self.model.router[:, 0] * per_window(penalty, len(index))).mean()
+            loss = loss + self.router_weight * (self.model.router[:, 0] * per_window(penalty, len(batch[0]))).mean()
         return loss
 
 

@@ -6,7 +6,9 @@ import os
 import pickle
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from continuity.tables import atomic
 SAVE_EVERY = 20.0
 """Seconds between checkpoints."""
 PRECISIONS = ("float32", "bfloat16")
+AHEAD = 2
+"""Batches that are made ready while a device works, where the data do not fit on it."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,17 @@ class Data:
     def __len__(self) -> int:
         return len(self.x)
 
+    @property
+    def device(self) -> str:
+        """Where the sequences lie."""
+        return self.x.device.type
+
     def near(self, device: str, free: float) -> "Data":
         """On `device` where x and y take at most half of `free` bytes there; else as it is, copied batch by batch."""
-        size = sum(part.numel() * part.element_size() for part in (self.x, self.y))
+        size = self.x.nbytes + self.y.nbytes
         return replace(self, x=self.x.to(device), y=self.y.to(device)) if size <= free / 2 else self
 
-    def take(self, index: Tensor, device: str) -> tuple[Tensor, Tensor, Tensor | None]:
+    def take(self, index: Tensor, device: str) -> "Batch":
         """One batch on `device`, cut to its longest sequence."""
         x, lengths = self.x[index], None
         if self.lengths is not None:
@@ -73,6 +82,33 @@ class Data:
             x = x[:, : int(lengths.max())]
             lengths = lengths.to(device)
         return x.to(device), self.y[index].to(device), lengths
+
+
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Sequences x, targets y, and real lengths where they differ."""
+
+
+def ahead(load: Callable, items: Iterable, count: int = AHEAD) -> Iterator:
+    """load(item) of each item, in order; a thread loads the next `count` while the caller is busy with one."""
+    waiting = deque()
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            for item in items:
+                waiting.append(thread.submit(load, item))
+                if len(waiting) > count:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for one in waiting:
+                one.cancel()
+
+
+def pinned(batch: Batch) -> Batch:
+    """`batch` in memory from which a GPU copies while it computes; as it is where there is no GPU."""
+    if not torch.cuda.is_available():
+        return batch
+    return tuple(part if part is None else part.pin_memory() for part in batch)
 
 
 def at_rate(training: dict, lr: float) -> dict:
@@ -188,8 +224,9 @@ class _Stop:
 class Trainer:
     """Trains `model` on `train`, keeps the weights of the best validation error.
 
-    loss(output, target) → scalar · score(model, data, batch, device) → validation error, lower is better · checkpoint: a
-    file that a stopped run leaves and the same run continues from; None for none · tell() after each epoch.
+    train: `Data`, or what has its `near`, `device` and `take` · loss(output, target) → scalar · score(model, data, batch,
+    device) → validation error, lower is better · checkpoint: a file that a stopped run leaves and the same run continues
+    from; None for none · tell() after each epoch.
     `seconds` holds what training took, epoch by epoch (`clock`), evaluation and checkpoints left out.
     """
 
@@ -208,7 +245,7 @@ class Trainer:
     ):
         self.model = model.to(device)
         free = torch.cuda.mem_get_info()[0] if device == "cuda" else 0
-        self.train = train.near(device, free) if isinstance(train, Data) else train  # windows of series are cut when needed
+        self.train = self.source = train.near(device, free)
         self.validation, self.budget, self.seed = validation, budget, seed
         self.loss, self.score, self.checkpoint, self.device, self.tell = loss, score, checkpoint, device, tell
         groups = optim_groups(model, budget.lr, budget.weight_decay, budget.layer_lr)
@@ -239,12 +276,13 @@ class Trainer:
             seed_everything(self.seed, epoch)
             self.summed, self.spent = 0.0, 0.0
         self.model.train()
-        for index in list(self._batches(epoch))[begin:]:
-            began = clock(self.device)
-            self.summed += self._update(index) * len(index)
+        began = clock(self.device)
+        for batch in self._feed(self._batches(epoch)[begin:]):
+            self.summed += self._update(batch) * len(batch[0])
             self.spent += clock(self.device) - began
             self.step += 1
             self._save_when(stop)
+            began = clock(self.device)
         line = {"epoch": epoch + 1, "loss": self.summed / len(self.train)} | self._judge(epoch)
         self.outcome.epochs = epoch + 1
         self.outcome.history.append(line)
@@ -268,30 +306,38 @@ class Trainer:
         if stop.asked:
             raise Interrupted(143)
 
-    def _batches(self, epoch: int) -> Iterator[Tensor]:
-        return iter(order(len(self.train), self.seed, epoch).split(self.budget.batch))
+    def _batches(self, epoch: int) -> tuple[Tensor, ...]:
+        """The sequences of each step of epoch `epoch`."""
+        return order(len(self.train), self.seed, epoch).split(self.budget.batch)
+
+    def _feed(self, indices: Iterable[Tensor]) -> Iterator[Batch]:
+        """The batches `indices` on the device; those of data that lie elsewhere are made ready by a thread (`ahead`)."""
+        if self.source.device == self.device:
+            yield from (self.source.take(index, self.device) for index in indices)
+            return
+        for batch in ahead(lambda index: pinned(self.source.take(index, "cpu")), indices):
+            yield tuple(part if part is None else part.to(self.device, non_blocking=True) for part in batch)
 
     def _factor(self) -> float:
         """Factor on the learning rates of this step."""
         return rate(self.step, self.budget.epochs * self.steps_per_epoch, self.budget.warmup)
 
-    def _forward(self, index: Tensor) -> tuple[Tensor, Tensor]:
-        """(output, target) of the sequences `index`."""
-        x, y, lengths = self.train.take(index, self.device)
-        return self.model(x, lengths=lengths), y
+    def _forward(self, x: Tensor, lengths: Tensor | None) -> Tensor:
+        return self.model(x, lengths=lengths)
 
-    def _loss(self, index: Tensor) -> Tensor:
+    def _loss(self, batch: Batch) -> Tensor:
+        x, y, lengths = batch
         half = self.budget.precision == "bfloat16"
         with torch.autocast(self.device, torch.bfloat16, enabled=half):
-            output, y = self._forward(index)
+            output = self._forward(x, lengths)
         return self.loss(output.float() if half else output, y)
 
-    def _update(self, index: Tensor) -> float:
+    def _update(self, batch: Batch) -> float:
         factor = self._factor()
         for group, peak in zip(self.optimizer.param_groups, self.peaks, strict=True):
             group["lr"] = peak * factor
         self.optimizer.zero_grad()
-        loss = self._loss(index)
+        loss = self._loss(batch)
         loss.backward()
         loss = loss.detach()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.budget.clip)
