@@ -17,7 +17,12 @@ def study(tmp_path_factory):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Tests of the finished study go to one worker, so that it is made once; before xdist reads the marks."""
-    for item in items:
-        if "study" in item.fixturenames:
-            item.add_marker(pytest.mark.xdist_group("study"))
+    """Tests of the finished study go to one worker, those of a file to one, so that what they share is made once."""
+    for item in items:  # before xdist reads the marks
+        item.add_marker(pytest.mark.xdist_group("study" if "study" in item.fixturenames else item.path.name))
+
+
+def pytest_collection_finish(session):
+    """xdist 3.8 groups nothing, and says nothing, with a pytest that it does not know (9.2)."""
+    if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
+        raise pytest.UsageError("this pytest and this pytest-xdist do not group tests: take those of envs/requirements.lock")

@@ -16,7 +16,6 @@ from continuity import config, locks, marks, tables
 from continuity.study import RULES, Study
 from project import Project
 
-pytestmark = pytest.mark.xdist_group("interruption")
 KILLS = 20
 TARGETS = (
     "benchmark", "score", "forecast", "gap", "refinement", "diagnosis", "curriculum", "time_to_target", "stability", "robustness",

@@ -20,7 +20,6 @@ from continuity.study import RULES, Study
 from continuity.tasks import TASKS
 from project import ROOT, Project
 
-pytestmark = pytest.mark.xdist_group("modules")
 SCRIPTS = ROOT / "scripts"
 MODULES = sorted(path.relative_to(SCRIPTS).as_posix() for path in (SCRIPTS / "continuity").glob("**/*.py"))
 EDIT_EACH = """
