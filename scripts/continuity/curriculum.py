@@ -231,7 +231,7 @@ def _rehearse(trainer: StagedTrainer) -> None:
     trainer.model = spare
     for stage in trainer.plan.stages(trainer.budget.epochs):
         trainer.enter(stage)
-        trainer._loss(torch.arange(min(len(trainer.train), trainer.budget.batch))).backward()
+        trainer._loss(*trainer._feed([torch.arange(min(len(trainer.train), trainer.budget.batch))])).backward()
     trainer.model = model
 
 
