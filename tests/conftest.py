@@ -22,7 +22,8 @@ def pytest_collection_modifyitems(items):
         item.add_marker(pytest.mark.xdist_group("study" if "study" in item.fixturenames else item.path.name))
 
 
-def pytest_collection_finish(session):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node, ids):
     """xdist 3.8 groups nothing, and says nothing, with a pytest that it does not know (9.2)."""
-    if getattr(session.config.option, "loadgroup", False) and any("@" not in item.nodeid for item in session.items):
-        raise pytest.UsageError("this pytest and this pytest-xdist do not group tests: take those of envs/requirements.lock")
+    if node.config.getvalue("dist") == "loadgroup" and any("@" not in name for name in ids):
+        pytest.exit("this pytest and this pytest-xdist do not group tests: take those of envs/requirements.lock", returncode=2)
