@@ -28,6 +28,8 @@ SAVE_EVERY = 20.0
 PRECISIONS = ("float32", "bfloat16")
 AHEAD = 2
 """Batches that are made ready while a device works, where the data do not fit on it."""
+Batch = tuple[Tensor, Tensor, Tensor | None]
+"""Sequences x, targets y, and real lengths where they differ."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Data:
         size = self.x.nbytes + self.y.nbytes
         return replace(self, x=self.x.to(device), y=self.y.to(device)) if size <= free / 2 else self
 
-    def take(self, index: Tensor, device: str) -> "Batch":
+    def take(self, index: Tensor, device: str) -> Batch:
         """One batch on `device`, cut to its longest sequence."""
         x, lengths = self.x[index], None
         if self.lengths is not None:
@@ -84,28 +86,22 @@ class Data:
         return x.to(device), self.y[index].to(device), lengths
 
 
-Batch = tuple[Tensor, Tensor, Tensor | None]
-"""Sequences x, targets y, and real lengths where they differ."""
-
-
 def ahead(load: Callable, items: Iterable, count: int = AHEAD) -> Iterator:
     """load(item) of each item, in order; a thread loads the next `count` while the caller is busy with one."""
-    waiting = deque()
-    with ThreadPoolExecutor(1) as thread:
-        try:
-            for item in items:
-                waiting.append(thread.submit(load, item))
-                if len(waiting) > count:
-                    yield waiting.popleft().result()
-            while waiting:
+    waiting, thread = deque(), ThreadPoolExecutor(1)
+    try:
+        for item in items:
+            waiting.append(thread.submit(load, item))
+            if len(waiting) > count:
                 yield waiting.popleft().result()
-        finally:
-            for one in waiting:
-                one.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        thread.shutdown(cancel_futures=True)
 
 
 def pinned(batch: Batch) -> Batch:
-    """`batch` in memory from which a GPU copies while it computes; as it is where there is no GPU."""
+    """`batch` in page-locked memory, from which a GPU copies fastest; as it is where there is no GPU."""
     if not torch.cuda.is_available():
         return batch
     return tuple(part if part is None else part.pin_memory() for part in batch)
